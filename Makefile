@@ -1,0 +1,29 @@
+# Every target makes its own virtual environment first; the versions in constraints.txt are the ones that were tested.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+THREADS := 1
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.installed        ## install everything and train on the built-in digits
+	$(BIN)/sao train
+
+test: $(VENV)/.installed lint   ## install everything and run all the tests
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(VENV)/.installed       ## speed of a training step, against a literal version of it
+	$(BIN)/sao bench
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,metrics,track,tables]"
+	touch $@
+
+clean:
+	rm -rf $(VENV)

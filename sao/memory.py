@@ -1,0 +1,64 @@
+"""A ring of past embeddings and the keys by which they are found."""
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+
+class MemoryBank(nn.Module):
+    """Rows (embedding, key) of the most recent real samples; a full bank forgets the oldest.
+
+    The state lives in buffers, so it is saved, moved and restored with the module it belongs to.
+    """
+
+    embeddings: Tensor
+    keys: Tensor
+    cursor: Tensor
+    filled: Tensor
+
+    def __init__(self, capacity: int, embedding_size: int, key_size: int, dataset_size: int | None = None) -> None:
+        super().__init__()
+        for name, value in (("capacity", capacity), ("embedding_size", embedding_size), ("key_size", key_size)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if dataset_size is not None and capacity >= dataset_size:
+            warnings.warn(
+                f"a memory bank of {capacity} rows is not smaller than the data set ({dataset_size}): "
+                "a query would find its own older copy; choose a smaller bank",
+                stacklevel=2,
+            )
+        self.register_buffer("embeddings", torch.zeros(capacity, embedding_size))
+        self.register_buffer("keys", torch.zeros(capacity, key_size))
+        self.register_buffer("cursor", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
+
+    @property
+    def capacity(self) -> int:
+        return len(self.embeddings)
+
+    def __len__(self) -> int:
+        return int(self.filled)
+
+    @torch.no_grad()
+    def push(self, embeddings: Tensor, keys: Tensor) -> None:
+        """Append rows in order; of a batch larger than the bank only the last rows stay."""
+        for name, rows, buffer in (("embeddings", embeddings, self.embeddings), ("keys", keys, self.keys)):
+            if rows.ndim != 2 or rows.shape[1] != buffer.shape[1]:
+                raise ValueError(f"{name} must have shape (n, {buffer.shape[1]}), got {tuple(rows.shape)}")
+            if not torch.isfinite(rows).all():
+                raise FloatingPointError(f"{name} holds NaN or inf")
+        if len(embeddings) != len(keys):
+            raise ValueError(f"keys has {len(keys)} rows for {len(embeddings)} embeddings")
+        n = len(embeddings)
+        kept = min(n, self.capacity)
+        rows = (int(self.cursor) + torch.arange(n - kept, n, device=self.embeddings.device)) % self.capacity
+        self.embeddings[rows] = embeddings[n - kept :].to(self.embeddings)
+        self.keys[rows] = keys[n - kept :].to(self.keys)
+        self.cursor.copy_((self.cursor + n) % self.capacity)
+        self.filled.copy_((self.filled + n).clamp_max(self.capacity))
+
+    def contents(self) -> tuple[Tensor, Tensor]:
+        """The filled rows of (embeddings, keys), in no particular order."""
+        filled = int(self.filled)
+        return self.embeddings[:filled], self.keys[:filled]

@@ -1,0 +1,112 @@
+"""The generator of BigGAN-deep without classes: the latent alone conditions every BatchNorm."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sao.networks.batchnorm import ConditionalBatchNorm
+from sao.networks.resnet import normalise_spectrally
+
+BOTTLENECK = 4
+ATTENTION_RESOLUTION = 64
+
+# Channels in units of the base width, by the number of doublings from the first resolution: (in, out) of each resolution.
+_MULTIPLIERS = {
+    1: [(4, 4)],
+    2: [(4, 4), (4, 4)],
+    3: [(4, 4), (4, 4), (4, 4)],
+    4: [(16, 16), (16, 8), (8, 4), (4, 2)],
+    5: [(16, 16), (16, 8), (8, 4), (4, 2), (2, 1)],
+    6: [(16, 16), (16, 8), (8, 8), (8, 4), (4, 2), (2, 1)],
+}
+
+
+class Generator(nn.Module):
+    """Latents (n, latent_size) → images (n, channels, size, size) in [-1, 1].
+
+    The defaults are the paper's 32x32 network. Any size from 8 to 256 works: the image grows by doublings from a start of 4 to 7
+    pixels, and what is too much at the border is cut off.
+    """
+
+    def __init__(
+        self, size: int = 32, channels: int = 3, width: int = 128, depth: int = 2, latent_size: int = 128
+    ) -> None:
+        super().__init__()
+        if not 8 <= size <= 256:
+            raise ValueError(f"size must be between 8 and 256, got {size}")
+        doublings = max(1, (size // 4).bit_length() - 1)
+        self.size, self.latent_size = size, latent_size
+        self.start = -(-size // 2**doublings)
+        multipliers = [(i * width, o * width) for i, o in _MULTIPLIERS[doublings]]
+        self.first_channels = multipliers[0][0]
+        self.condition = nn.Linear(latent_size, latent_size)
+        self.first = nn.Linear(latent_size, self.first_channels * self.start**2)
+        self.blocks = nn.ModuleList()
+        resolution = self.start
+        for inputs, outputs in multipliers:
+            for index in range(depth):
+                last = index == depth - 1
+                self.blocks.append(Block(inputs, outputs if last else inputs, latent_size, upsample=last))
+            resolution *= 2
+            if resolution == ATTENTION_RESOLUTION < size:
+                self.blocks.append(SelfAttention(outputs))
+        self.norm = ConditionalBatchNorm(multipliers[-1][1], None)
+        self.last = nn.Conv2d(multipliers[-1][1], channels, 3, padding=1)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.kaiming_normal_(module.weight)
+        normalise_spectrally(self)
+
+    def forward(self, latents: Tensor) -> Tensor:
+        if latents.ndim != 2 or latents.shape[1] != self.latent_size:
+            raise ValueError(f"latents must have shape (n, {self.latent_size}), got {tuple(latents.shape)}")
+        condition = self.condition(latents)
+        x = self.first(latents).reshape(-1, self.first_channels, self.start, self.start)
+        for block in self.blocks:
+            x = block(x, condition)
+        images = torch.tanh(self.last(F.relu(self.norm(x, condition))))
+        margin = (images.shape[-1] - self.size) // 2
+        return images[..., margin : margin + self.size, margin : margin + self.size]
+
+
+class Block(nn.Module):
+    """Bottleneck block: 1x1 down, two 3x3, 1x1 up; the shortcut drops the channels that the output does not have."""
+
+    def __init__(self, inputs: int, outputs: int, condition_size: int, upsample: bool) -> None:
+        super().__init__()
+        self.outputs, self.upsample = outputs, upsample
+        hidden = max(1, inputs // BOTTLENECK)
+        sizes = [(inputs, hidden, 1), (hidden, hidden, 3), (hidden, hidden, 3), (hidden, outputs, 1)]
+        self.norms = nn.ModuleList(ConditionalBatchNorm(i, condition_size) for i, _, _ in sizes)
+        self.convolutions = nn.ModuleList(nn.Conv2d(i, o, kernel, padding=kernel // 2) for i, o, kernel in sizes)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        residual = x
+        for index, (norm, convolution) in enumerate(zip(self.norms, self.convolutions, strict=True)):
+            residual = F.relu(norm(residual, condition))
+            if self.upsample and index == 1:
+                residual = F.interpolate(residual, scale_factor=2)
+            residual = convolution(residual)
+        shortcut = x[:, : self.outputs]
+        return residual + (F.interpolate(shortcut, scale_factor=2) if self.upsample else shortcut)
+
+
+class SelfAttention(nn.Module):
+    """Attention over all positions against a 2x2-pooled copy, faded in by a learnt scalar that starts at zero."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        inner, values = max(1, channels // 8), max(1, channels // 2)
+        self.query = nn.Conv2d(channels, inner, 1, bias=False)
+        self.key = nn.Conv2d(channels, inner, 1, bias=False)
+        self.value = nn.Conv2d(channels, values, 1, bias=False)
+        self.output = nn.Conv2d(values, channels, 1, bias=False)
+        self.strength = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        query = self.query(x).flatten(2)
+        key = F.max_pool2d(self.key(x), 2).flatten(2)
+        value = F.max_pool2d(self.value(x), 2).flatten(2)
+        weights = torch.softmax(query.transpose(1, 2) @ key, dim=-1)
+        attended = (value @ weights.transpose(1, 2)).reshape(len(x), -1, *x.shape[2:])
+        return x + self.strength * self.output(attended)

@@ -1,0 +1,79 @@
+"""The pair for points and vectors: multi-layer perceptrons with the normalisation and activation of the image networks."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sao.networks.batchnorm import ConditionalBatchNorm
+from sao.networks.head import EmbeddingHead
+from sao.networks.resnet import group_norm, normalise_spectrally
+
+
+class VectorDiscriminator(nn.Module):
+    """(n, inputs) → backbone features (n, width) and unnormalised embeddings (n, embedding_size).
+
+    GroupNorm sits on each residual branch and never on the stem: a normalised stem would forget how long the vector is.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        width: int = 128,
+        depth: int = 4,
+        embedding_size: int = 32,
+        spectral_normalisation: bool = False,
+    ) -> None:
+        super().__init__()
+        self.inputs, self.backbone_size, self.embedding_size = inputs, width, embedding_size
+        self.stem = nn.Linear(inputs, width)
+        self.blocks = nn.Sequential(*[ResidualLayer(width) for _ in range(depth)])
+        self.head = EmbeddingHead(width, embedding_size)
+        if spectral_normalisation:
+            normalise_spectrally(self)
+
+    def features(self, vectors: Tensor) -> Tensor:
+        if vectors.ndim != 2 or vectors.shape[1] != self.inputs:
+            raise ValueError(f"vectors must have shape (n, {self.inputs}), got {tuple(vectors.shape)}")
+        return self.blocks(F.elu(self.stem(vectors)))
+
+    def forward(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.features(vectors)
+        return features, self.head(features)
+
+    def embed(self, vectors: Tensor) -> Tensor:
+        return self(vectors)[1]
+
+
+class ResidualLayer(nn.Module):
+    """The vector version of the discriminator's residual block: no first norm, GroupNorm before the sum."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, width, bias=False)
+        self.second = nn.Linear(width, width, bias=False)
+        self.norm = group_norm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.elu(x + self.norm(self.second(F.elu(self.first(x)))))
+
+
+class VectorGenerator(nn.Module):
+    """Latents (n, latent_size) → vectors (n, outputs); without a squashing function, because vectors have no bounds."""
+
+    def __init__(self, outputs: int, width: int = 128, depth: int = 4, latent_size: int = 128) -> None:
+        super().__init__()
+        self.latent_size = latent_size
+        self.first = nn.Linear(latent_size, width)
+        self.norms = nn.ModuleList(ConditionalBatchNorm(width, latent_size) for _ in range(depth))
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+        self.norm = ConditionalBatchNorm(width, None)
+        self.last = nn.Linear(width, outputs)
+        normalise_spectrally(self)
+
+    def forward(self, latents: Tensor) -> Tensor:
+        if latents.ndim != 2 or latents.shape[1] != self.latent_size:
+            raise ValueError(f"latents must have shape (n, {self.latent_size}), got {tuple(latents.shape)}")
+        x = self.first(latents)
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = x + layer(F.relu(norm(x, latents)))
+        return self.last(F.relu(self.norm(x, torch.empty(0))))

@@ -1,0 +1,114 @@
+"""The paper's discriminator: a ResNet whose samples never interact, so that each has a Jacobian of its own."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm
+
+from sao.networks.head import EmbeddingHead
+
+CHANNELS_PER_GROUP = 16
+
+
+class Discriminator(nn.Module):
+    """(n, c, h, w) in [-1, 1] → backbone features (n, widths[-1]) and unnormalised embeddings (n, embedding_size).
+
+    A ResNet-18 with 3x3 stem and no max-pool, average pooling instead of strides, GroupNorm instead of BatchNorm, no first norm
+    in a block, ELU instead of ReLU. The defaults are the paper's 32x32 network; `discriminator_stages` knows the others.
+    """
+
+    def __init__(
+        self,
+        channels: int = 3,
+        widths: Sequence[int] = (64, 128, 256, 512),
+        blocks: Sequence[int] = (2, 2, 2, 2),
+        downsample: Sequence[bool] = (False, True, True, True),
+        embedding_size: int = 128,
+        spectral_normalisation: bool = False,
+    ) -> None:
+        super().__init__()
+        if not len(widths) == len(blocks) == len(downsample) > 0:
+            raise ValueError(
+                f"widths, blocks and downsample must have one entry for each stage, "
+                f"got {len(widths)}, {len(blocks)} and {len(downsample)}"
+            )
+        self.channels = channels
+        self.reduction = 2 ** sum(downsample)
+        self.backbone_size, self.embedding_size = widths[-1], embedding_size
+        self.stem = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
+        stages: list[nn.Module] = []
+        inputs = widths[0]
+        for width, count, pooled in zip(widths, blocks, downsample, strict=True):
+            for index in range(count):
+                stages.append(Block(inputs, width, downsample=pooled and index == 0))
+                inputs = width
+        self.stages = nn.Sequential(*stages)
+        self.head = EmbeddingHead(widths[-1], embedding_size)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        if spectral_normalisation:
+            normalise_spectrally(self)
+
+    def features(self, images: Tensor) -> Tensor:
+        """The backbone features, for evaluation and as keys; the head is not run."""
+        if images.ndim != 4 or images.shape[1] != self.channels or min(images.shape[2:]) < self.reduction:
+            raise ValueError(
+                f"images must have shape (n, {self.channels}, h, w) with h and w at least {self.reduction}, "
+                f"got {tuple(images.shape)}"
+            )
+        return self.stages(F.elu(self.stem(images))).mean((2, 3))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.features(images)
+        return features, self.head(features)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """The unnormalised embeddings alone: the function whose Jacobian is kept smooth."""
+        return self(images)[1]
+
+
+class Block(nn.Module):
+    """Basic residual block; a stage's reduction is an average pool at the head of both branches."""
+
+    def __init__(self, inputs: int, outputs: int, downsample: bool) -> None:
+        super().__init__()
+        self.downsample = downsample
+        self.first = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm = group_norm(outputs)
+        self.shortcut = nn.Identity()
+        if downsample or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), group_norm(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.downsample:
+            x = F.avg_pool2d(x, 2)
+        residual = self.norm(self.second(F.elu(self.first(x))))
+        return F.elu(residual + self.shortcut(x))
+
+
+def discriminator_stages(size: int, widths: Sequence[int] | None = None) -> tuple[list[int], list[bool]]:
+    """Widths and reductions for images of a size: the paper's two networks at 32 and 128, and the same rule elsewhere.
+
+    Up to 63 pixels the first stage keeps the resolution (32: 8-fold reduction); from 64 on the first stage is doubled and
+    every stage reduces (128: 32-fold). Stages that would go below 2x2 keep the resolution.
+    """
+    large = size >= 64
+    widths = list(widths or ([64, 64, 128, 256, 512] if large else [64, 128, 256, 512]))
+    downsample = [large or index > 0 for index in range(len(widths))]
+    for index in range(len(widths)):
+        downsample[index] &= size // 2 ** (sum(downsample[:index]) + 1) >= 2
+    return widths, downsample
+
+
+def group_norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(max(1, channels // CHANNELS_PER_GROUP), channels)
+
+
+def normalise_spectrally(network: nn.Module) -> None:
+    """Divide the weight of every convolution and linear layer by its spectral norm, as an ablation of the Jacobian penalty."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            spectral_norm(module)
