@@ -1,0 +1,173 @@
+"""Arrays of numbers in .npy and .npz files, never unpickled, and arrays of images brought to a recipe's shape and bytes."""
+
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from sao.data.decode import Recipe, fit, printable
+from sao.data.folder import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
+from sao.data.pictures import LARGEST, Request, choose_size, fit_note
+from sao.errors import InputError
+
+DATA_NAMES = ("x", "images", "data", "features")
+LABEL_NAMES = ("y", "labels", "label", "target", "targets")
+BLOCK_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Samples along the first axis and their labels; the test pair only if the file has one."""
+
+    x: np.ndarray
+    y: np.ndarray | None = None
+    x_test: np.ndarray | None = None
+    y_test: np.ndarray | None = None
+
+
+def read_arrays(path: Path) -> Arrays:
+    name = printable(str(path))
+    try:
+        with open(path, "rb") as stream:
+            zipped = stream.read(2) == b"PK"
+        arrays = _read_npz(path) if zipped else Arrays(np.load(path, mmap_mode="r", allow_pickle=False))
+    except InputError:
+        raise
+    except Exception as error:  # numpy lets parser, zip and memory errors through on damaged files
+        reason = printable(str(error).split("\n")[0])[:120] or type(error).__name__
+        raise InputError(
+            f"{name} cannot be read ({reason}): save plain arrays with numpy.save or numpy.savez, without pickled objects"
+        ) from None
+    for x, y in ((arrays.x, arrays.y), (arrays.x_test, arrays.y_test)):
+        if x is not None and x.dtype.kind not in "biuf":
+            raise InputError(f"{name} holds values of type {x.dtype}: save numbers (uint8 or float32)")
+        if x is not None and y is not None and y.shape not in ((len(x),), (len(x), 1)):
+            raise InputError(f"{name} has labels of shape {y.shape} for {len(x)} samples: give one label for each")
+    test = arrays.x_test
+    if test is not None and (test.shape[1:] != arrays.x.shape[1:] or test.dtype != arrays.x.dtype):
+        raise InputError(f"{name}: x_train and x_test differ in shape or type: save samples of one shape and type")
+    return arrays
+
+
+def _read_npz(path: Path) -> Arrays:
+    with zipfile.ZipFile(path) as archive:
+        members = {info.filename.removesuffix(".npy").lower(): info for info in archive.infolist()}
+        expanded = sum(info.file_size for info in members.values())
+    if expanded > max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * path.stat().st_size):
+        raise InputError(f"{printable(str(path))} unpacks to more than {MAX_EXPANSION} times its size: save it uncompressed")
+    with np.load(path, allow_pickle=False) as archive:
+        names = {name.lower(): name for name in archive.files}
+
+        def array(*candidates: str) -> np.ndarray | None:
+            found = next((names[name] for name in candidates if name in names), None)
+            value = None if found is None else np.asarray(archive[found])
+            return value[None] if value is not None and value.ndim == 0 else value
+
+        train = array("x_train")
+        if train is not None:
+            return Arrays(train, array("y_train"), array("x_test"), array("y_test"))
+        x = array(*DATA_NAMES) if len(names) > 1 else array(*names)
+        if x is None:
+            held = ", ".join(printable(name) for name in list(names)[:5]) or "nothing"
+            raise InputError(
+                f"{printable(str(path))} holds {held}: name the samples x_train and x_test, or x (labels y_train, y_test, y)"
+            )
+        return Arrays(x, array(*LABEL_NAMES))
+
+
+class ArrayImages:
+    """Images (n, h, w[, c]) or (n, c, h, w) of any number type, as a recipe's uint8 squares, a block at a time."""
+
+    def __init__(self, arrays: Arrays, request: Request, name: str) -> None:
+        self.notes: list[str] = []
+        self._parts = [self._channels_last(x, name) for x in (arrays.x, arrays.x_test) if x is not None]
+        height, width, channels = self._parts[0].shape[1:]
+        if min(height, width) < 1:
+            raise InputError(f"{name} has images without pixels: save arrays of shape (n, h, w) or (n, h, w, c)")
+        size = request.size
+        if size is None:
+            keep = height == width <= LARGEST and height in (8, 16, 32, 64, 128)
+            size, note = (height, None) if keep else choose_size([min(height, width)])
+            self.notes += [note] if note else []
+        self.recipe = Recipe(size, request.channels or (1 if channels == 1 else 3), request.fit)
+        self._scale, self._offset, self.bad_rows = self._find_scale(name)
+        self.usable = np.setdiff1d(np.arange(len(self)), self.bad_rows)
+        if note := fit_note(Counter({(width, height): 1}), self.recipe):
+            self.notes.append(note)
+        if channels == 4:
+            self.notes.append("the images have transparency and were composited on white")
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def blocks(self, rows: np.ndarray) -> Iterator[np.ndarray]:
+        """The finished images of these rows of the usable ones, counted through training and test array."""
+        rows = self.usable[rows]
+        step = self._block_length()
+        for start in range(0, len(rows), step):
+            yield self._finish(self._take(rows[start : start + step]))
+
+    def _finish(self, values: np.ndarray) -> np.ndarray:
+        if values.dtype != np.uint8:
+            scaled = values.astype(np.float64 if values.dtype.kind == "f" else np.float32)
+            values = (scaled * self._scale + self._offset + 0.5).astype(np.uint8)
+        shape = (self.recipe.size, self.recipe.size, self.recipe.channels)
+        if values.shape[1:] == shape:
+            return values
+        images = (Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image) for image in values)
+        return np.stack([fit(image, self.recipe) for image in images])
+
+    def _find_scale(self, name: str) -> tuple[float, float, np.ndarray]:
+        """(scale, offset) to 0..255 and the rows with NaN or infinity, from one pass over all values."""
+        kind = self._parts[0].dtype
+        if kind == np.uint8:
+            return 1, 0, np.zeros(0, np.int64)
+        low, high, bad = np.inf, -np.inf, []
+        step = self._block_length()
+        for start in range(0, len(self), step):
+            block = self._take(np.arange(start, min(start + step, len(self))))
+            finite = np.isfinite(block).all(axis=(1, 2, 3))
+            bad.append(start + np.flatnonzero(~finite))
+            if finite.any():
+                low, high = min(low, block[finite].min()), max(high, block[finite].max())
+        low, high = float(low), float(high)
+        if kind.kind == "b" or (kind.kind == "f" and low >= 0 and high <= 1):
+            scale, offset, found = 255.0, 0.0, "in [0, 1]"
+        elif kind.kind == "f" and low >= -1 and high <= 1:
+            scale, offset, found = 127.5, 127.5, "in [-1, 1]"
+        elif low >= 0 and high <= 255:
+            scale, offset, found = 1.0, 0.0, "in [0, 255]"
+        elif kind == np.uint16:
+            scale, offset, found = 1 / 257, 0.0, "of 16 bits"
+        else:
+            raise InputError(f"{name} has pixels from {low:g} to {high:g}: scale them to [0, 1] or [0, 255], or save uint8")
+        self.notes.append(f"{kind} pixels {found} were converted to 8 bits")
+        return scale, offset, np.concatenate(bad)
+
+    def _take(self, rows: np.ndarray) -> np.ndarray:
+        first = len(self._parts[0])
+        taken = [self._parts[0][rows[rows < first]]]
+        if len(self._parts) > 1:
+            taken.append(self._parts[1][rows[rows >= first] - first])
+        return taken[0] if len(taken) == 1 else np.concatenate(taken)
+
+    def _channels_last(self, x: np.ndarray, name: str) -> np.ndarray:
+        if x.ndim == 3:
+            return x[..., None]
+        if x.ndim == 4 and x.shape[-1] in (1, 3, 4):
+            return x
+        if x.ndim == 4 and x.shape[1] in (1, 3, 4):
+            note = "the arrays were read as (n, c, h, w): their last axis is not a channel axis"
+            self.notes += [] if note in self.notes else [note]
+            return np.moveaxis(x, 1, -1)
+        raise InputError(
+            f"{name} has shape {x.shape}: images are (n, h, w) or (n, h, w, c) with 1, 3 or 4 channels, vectors (n, d)"
+        )
+
+    def _block_length(self) -> int:
+        part = self._parts[0]
+        return max(1, BLOCK_BYTES // max(1, int(np.prod(part.shape[1:])) * part.dtype.itemsize))

@@ -1,0 +1,187 @@
+"""Decoded images on disk, memory-mapped: each entry appears whole or not at all, however many runs write or are killed."""
+
+import errno
+import json
+import math
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from sao.data.decode import printable
+from sao.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # Windows: leftovers of killed runs are then only removed by hand
+    fcntl = None
+
+_WRITING = ".writing-"
+_LOCK = "lock"
+_ABANDONED_SECONDS = 3600  # only for a folder whose writer died in the instant between making it and locking it
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One entry: pixels (n, h, w, c) mapped read-only from disk, and the facts that were stored with them."""
+
+    pixels: np.ndarray
+    facts: dict[str, Any]
+
+
+class Cache:
+    """A folder of entries `KEY/{pixels.npy, facts.json}`; a key names contents, so entries never change."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        chosen = folder or os.environ.get("SAO_CACHE") or Path.home() / ".cache" / "sao"
+        self.folder = Path(chosen).absolute()
+
+    def keys(self, prefix: str) -> list[str]:
+        if not self.folder.is_dir():
+            return []
+        return [name for name in os.listdir(self.folder) if name.startswith(prefix)]
+
+    def read(self, key: str) -> Stored | None:
+        """The entry, or None; one that something else damaged is removed, so that it is made again."""
+        entry = self.folder / key
+        if not entry.is_dir():
+            return None
+        try:
+            with self.explained():
+                facts = json.loads((entry / "facts.json").read_text("utf-8"))
+                pixels = np.load(entry / "pixels.npy", mmap_mode="r", allow_pickle=False)
+            if pixels.dtype != np.uint8 or list(pixels.shape) != facts["shape"]:
+                raise ValueError("not what was written")
+        except InputError:
+            raise
+        except (FileNotFoundError, ValueError, KeyError, TypeError, EOFError):
+            shutil.rmtree(entry, ignore_errors=True)
+            return None
+        return Stored(pixels, facts)
+
+    @contextmanager
+    def writer(self, shape: tuple[int, int, int], most: int) -> Iterator["Writer"]:
+        """A new entry of at most so many images; nothing of it is visible before `Writer.commit`."""
+        with self.explained():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._sweep()
+            if shutil.disk_usage(self.folder).free < most * math.prod(shape):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            writer = Writer(self, shape)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """A full or forbidden cache folder is the user's to put right, so it is one line and not a traceback."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise InputError(
+                f"the cache folder {printable(str(self.folder))} cannot be used ({error.strerror}):"
+                " make room there, or set SAO_CACHE to another folder"
+            ) from None
+
+    def _sweep(self) -> None:
+        """Remove what killed runs left: a living writer holds its lock, and the kernel lets go of a dead one's."""
+        if fcntl is None:
+            return
+        for leftover in self.folder.glob(f"{_WRITING}*"):
+            try:
+                lock = os.open(leftover / _LOCK, os.O_RDWR)
+            except OSError:
+                with suppress(OSError):
+                    if time.time() - leftover.stat().st_mtime > _ABANDONED_SECONDS:
+                        shutil.rmtree(leftover, ignore_errors=True)
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(leftover, ignore_errors=True)
+            except OSError:
+                pass  # its writer lives
+            finally:
+                os.close(lock)
+
+
+class Writer:
+    """Appends images to an entry that becomes visible at `commit`, under a key that may only be known by then."""
+
+    def __init__(self, cache: Cache, shape: tuple[int, int, int]) -> None:
+        self._cache, self._shape, self._count = cache, shape, 0
+        # Not tempfile.mkdtemp: its mode 0700 would lock everyone else out of a shared cache.
+        self._folder = cache.folder / f"{_WRITING}{secrets.token_hex(8)}"
+        self._folder.mkdir()
+        self._lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT)
+        if fcntl is not None:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._stream = open(self._folder / "pixels.npy", "wb")  # noqa: SIM115 (closed by `close`)
+        self._write_header()
+
+    def append(self, images: np.ndarray) -> None:
+        """Images (n, h, w, c); written, not mapped, so the process never holds more than these."""
+        if images.dtype != np.uint8 or images.shape[1:] != self._shape:
+            raise ValueError(f"expected uint8 {self._shape}, got {images.dtype} {images.shape[1:]}")
+        with self._cache.explained():
+            self._stream.write(np.ascontiguousarray(images).data)
+        self._count += len(images)
+
+    def commit(self, key: str, facts: dict[str, Any]) -> Stored:
+        """Make the entry visible; if another run was first, its equal entry is used."""
+        facts = {**facts, "shape": [self._count, *self._shape]}
+        final = self._cache.folder / key
+        with self._cache.explained():
+            # numpy leaves room in the header for the first axis to grow, so the length stays what it was.
+            self._stream.seek(0)
+            self._write_header()
+            _sync(self._stream)
+            with open(self._folder / "facts.json", "w", encoding="utf-8") as stream:
+                json.dump(facts, stream)
+                _sync(stream)
+            os.unlink(self._folder / _LOCK)
+            _sync_folder(self._folder)
+            try:
+                os.rename(self._folder, final)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            _sync_folder(self._cache.folder)
+        stored = self._cache.read(key)
+        if stored is None:
+            raise InputError(f"the cache entry {printable(str(final))} was removed while it was made: run again")
+        return stored
+
+    def close(self) -> None:
+        with suppress(OSError):  # a full disk was reported when it was met; the rest of the buffer is not wanted
+            self._stream.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock)
+
+    def _write_header(self) -> None:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (self._count, *self._shape)}
+        np.lib.format.write_array_header_1_0(self._stream, header)
+
+
+def _sync(stream: IO) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder last through a power cut, where the system can (Windows cannot)."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

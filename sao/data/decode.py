@@ -1,0 +1,277 @@
+"""One file, or its bytes, to one uint8 image; whatever the bytes are, the answer is a picture or a reason.
+
+Decoding runs in worker processes, so this module imports no torch: a worker starts in a fifth of a second.
+"""
+
+import hashlib
+import io
+import logging
+import os
+import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+# The list is closed on purpose: Pillow's other readers include ones that start programs (EPS) or fetch nothing we want.
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
+MAX_PIXELS = 100_000_000
+MAX_FILE_BYTES = 256 * 2**20
+PAD_VALUE = 127  # zero after scaling to [-1, 1], which is what a zero-padded convolution sees beyond the border
+
+_ORIENTATION_TAG = 0x0112
+_TRANSPOSES = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What every image becomes: size x size pixels of this many channels, made square by "crop" or "pad"."""
+
+    size: int
+    channels: int
+    fit: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an item is not used; a sentence fragment to print behind its name."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Header:
+    """What can be said of an image before its pixels are decoded (width and height as stored, before EXIF rotation)."""
+
+    width: int
+    height: int
+    grey: bool
+    transparent: bool
+    deep: bool
+
+
+@dataclass(frozen=True)
+class Picture:
+    header: Header
+    pixels: np.ndarray
+
+
+Loaded = str | bytes | Failure  # a path still to be read, bytes already read, or the reason why there are none
+
+
+def printable(text: str) -> str:
+    """The text with control characters and undecodable bytes escaped: safe to print, to log and to write as JSON."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
+def inspect_chunk(chunk: list[Loaded]) -> list[Header | Failure]:
+    with quiet():
+        return [_inspect(item) for item in chunk]
+
+
+def decode_chunk(chunk: list[Loaded], recipe: Recipe) -> list[tuple[Picture | Failure, bytes]]:
+    """Each item's picture (or failure) and the digest of the bytes it was made of, from one reading of the file."""
+    results: list[tuple[Picture | Failure, bytes]] = []
+    with quiet():
+        for item in chunk:
+            data = read(item)
+            picture = data if isinstance(data, Failure) else decode(data, recipe)
+            results.append((picture, digest(data)))
+    return results
+
+
+def digest_chunk(chunk: list[Loaded]) -> list[bytes]:
+    return [digest(read(item)) for item in chunk]
+
+
+def digest(data: bytes | Failure) -> bytes:
+    content = b"unread " + data.reason.encode(errors="replace") if isinstance(data, Failure) else b"bytes " + data
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def read(item: Loaded) -> bytes | Failure:
+    if not isinstance(item, str):
+        return item
+    opened = _open_regular(item)
+    if isinstance(opened, Failure):
+        return opened
+    with opened:
+        try:
+            # One byte more than allowed, because a file can grow between its listing and this line.
+            data = opened.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            return Failure(f"cannot be read: {error.strerror}")
+    return data if len(data) <= MAX_FILE_BYTES else Failure(_too_long())
+
+
+def decode(data: bytes, recipe: Recipe) -> Picture | Failure:
+    if not data:
+        return Failure("the file is empty")
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            header = _header(image)
+            if isinstance(header, Failure):
+                return header
+            orientation = _orientation(image)
+            if image.format == "JPEG":
+                # Lets libjpeg decode a large photograph at 1/2, 1/4 or 1/8, never below twice what is needed.
+                image.draft(None, (2 * recipe.size, 2 * recipe.size))
+            pixels = fit(eight_bits(image), recipe, orientation)
+    except Exception as error:  # Pillow raises nearly every kind on damaged files
+        return _damage(error)
+    return Picture(header, pixels)
+
+
+def eight_bits(image: Image.Image) -> Image.Image:
+    """The image in one of the modes L, LA, RGB, RGBA."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        return Image.fromarray(_scaled_to_bytes(np.asarray(image)))
+    if image.has_transparency_data:
+        return image.convert("LA" if image.mode in ("L", "LA", "La") else "RGBA")
+    if image.mode in ("L", "RGB"):
+        image.load()
+        return image
+    return image.convert("L" if image.mode == "1" else "RGB")
+
+
+def fit(image: Image.Image, recipe: Recipe, orientation: int = 1) -> np.ndarray:
+    """The image (modes L, LA, RGB, RGBA) as a recipe's uint8 square (size, size, channels)."""
+    width, height = image.size
+    size = recipe.size
+    if (width, height) == (size, size):
+        square, corner = image, (0, 0)
+    elif recipe.fit == "crop":
+        side = min(width, height)
+        left, top = (width - side) / 2, (height - side) / 2
+        box = (left, top, left + side, top + side)
+        square = image.resize((size, size), Image.Resampling.LANCZOS, box=box, reducing_gap=3.0)
+        corner = (0, 0)
+    else:
+        scale = size / max(width, height)
+        inner = max(1, round(width * scale)), max(1, round(height * scale))
+        square = image.resize(inner, Image.Resampling.LANCZOS, reducing_gap=3.0)
+        corner = (size - inner[0]) // 2, (size - inner[1]) // 2
+    square = _on_white(square)  # after resizing, so that only size x size pixels are blended
+    wanted = "L" if recipe.channels == 1 else "RGB"
+    if square.mode != wanted:
+        square = square.convert(wanted)
+    if square.size != (size, size):
+        canvas = Image.new(wanted, (size, size), (PAD_VALUE,) * recipe.channels)
+        canvas.paste(square, corner)
+        square = canvas
+    # Turning the finished square instead of the photograph gives the same pixels: crop and padding are centred.
+    if orientation in _TRANSPOSES:
+        square = square.transpose(_TRANSPOSES[orientation])
+    return np.asarray(square, dtype=np.uint8).reshape(size, size, recipe.channels)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Pillow's warnings and log lines from the user: what matters in them becomes a Failure."""
+    logger = logging.getLogger("PIL")
+    level = logger.level
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logger.setLevel(logging.CRITICAL + 1)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+
+
+def _inspect(item: Loaded) -> Header | Failure:
+    if isinstance(item, Failure):
+        return item
+    opened = _open_regular(item) if isinstance(item, str) else io.BytesIO(item)
+    if isinstance(opened, Failure):
+        return opened
+    with opened:
+        try:
+            with Image.open(opened, formats=FORMATS) as image:
+                return _header(image)
+        except Exception as error:
+            return _damage(error)
+
+
+def _open_regular(path: str) -> BinaryIO | Failure:
+    """Open without following a last-moment link and without waiting for a pipe's other end; regular files only."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except (OSError, ValueError) as error:
+        return Failure(f"cannot be read: {getattr(error, 'strerror', None) or error}")
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
+        os.close(descriptor)
+        return Failure(_too_long() if stat.S_ISREG(status.st_mode) else "not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _header(image: Image.Image) -> Header | Failure:
+    width, height = image.size
+    if width < 1 or height < 1:
+        return Failure("the image has no pixels")
+    if width * height > MAX_PIXELS:
+        return Failure(f"{width}x{height} is more than {MAX_PIXELS // 1_000_000} million pixels")
+    deep = image.mode == "F" or image.mode.startswith("I")
+    grey = deep or image.mode in ("1", "L", "LA", "La") or _has_grey_palette(image)
+    return Header(width, height, grey, image.has_transparency_data, deep)
+
+
+def _has_grey_palette(image: Image.Image) -> bool:
+    palette = image.palette
+    if image.mode != "P" or palette is None or palette.rawmode != "RGB":
+        return False
+    entries = np.frombuffer(bytes(palette.palette), np.uint8)
+    entries = entries[: len(entries) // 3 * 3].reshape(-1, 3)
+    return bool((entries == entries[:, :1]).all())
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(_ORIENTATION_TAG, 1))
+    except Exception:  # a picture with damaged EXIF is still a picture
+        return 1
+
+
+def _scaled_to_bytes(values: np.ndarray) -> np.ndarray:
+    """16-bit integers by their full range; floats by [0, 1] or [0, 255], whichever they lie in."""
+    if values.dtype.kind in "iu":
+        return (np.clip(values, 0, 65535) / 257 + 0.5).astype(np.uint8)
+    low, high = float(values.min()), float(values.max())
+    if not (low >= 0 and high <= 255):
+        raise ValueError("floating-point pixels outside 0..255")
+    return (values * (255 if high <= 1 else 1) + 0.5).astype(np.uint8)
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    if image.mode not in ("LA", "RGBA"):
+        return image
+    values = np.asarray(image).astype(np.float32)
+    alpha = values[..., -1:] / 255
+    blended = (values[..., :-1] * alpha + 255 * (1 - alpha) + 0.5).astype(np.uint8)
+    return Image.fromarray(blended[..., 0] if image.mode == "LA" else blended)
+
+
+def _damage(error: Exception) -> Failure:
+    if isinstance(error, UnidentifiedImageError):
+        return Failure("not an image in a known format (PNG, JPEG, WebP, BMP, TIFF, GIF)")
+    if isinstance(error, Image.DecompressionBombError):
+        return Failure(f"more than {MAX_PIXELS // 1_000_000} million pixels")
+    return Failure(f"damaged: {printable(str(error))[:100] or type(error).__name__}")
+
+
+def _too_long() -> str:
+    return f"larger than {MAX_FILE_BYTES // 2**20} MB"

@@ -1,0 +1,251 @@
+"""Anyone's data: a folder or archive of images, an array, or a table, as a Dataset; bad items are skipped and named."""
+
+import os
+import stat
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from sao.data.arrays import ArrayImages, Arrays, read_arrays
+from sao.data.cache import Cache
+from sao.data.decode import printable
+from sao.data.folder import Skipped, file_digest, open_source
+from sao.data.found import FoundImages, FoundVectors
+from sao.data.pictures import FORMAT_VERSION, Progress, Request, Run, check_enough, read_pictures, strict_error
+from sao.data.samples import Dataset, Samples
+from sao.data.split import Labels, held_out_rows, labels_or_note, layout_of
+from sao.data.tables import LARGEST_VALUE, Standardiser, listed, read_table, usable_rows
+from sao.errors import InputError
+
+_Read = tuple[FoundImages | FoundVectors, list[Skipped], list[str]]
+
+FEWEST_SAMPLES = 10
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The data, the items left out of it, sentences to print, and for vectors the transform that new rows need."""
+
+    dataset: Dataset
+    skipped: list[Skipped]
+    notes: list[str]
+    standardiser: Standardiser | None = None
+
+
+def open_path(
+    path: str | os.PathLike[str],
+    *,
+    size: int | None = None,
+    channels: int | None = None,
+    fit: Literal["crop", "pad"] = "crop",
+    use_labels: bool = True,
+    strict: bool = False,
+    held_out: float = 0.1,
+    seed: int = 0,
+    length_scale: float = 16.0,
+    cache_folder: Path | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Opened:
+    """A training and a held-out part from any path; labels, if there are any, are for evaluation only."""
+    path = Path(path)
+    run = Run(printable(str(path)), FEWEST_SAMPLES, True, workers, strict, progress)
+    request = Request(size, channels, fit)
+    found, skipped, notes = _read(path, request, use_labels, Cache(cache_folder), run, None)
+    if found.parts is None:
+        classes = None if found.labels is None else found.labels.codes
+        parts = held_out_rows(len(found.names), classes, held_out, seed)
+        kind = ", of every class its share" if classes is not None else ""
+        notes.append(f"{len(parts[1])} of {len(found.names)} samples are held out{kind} (seed {seed})")
+    else:
+        parts = found.parts
+        notes.append(f"{len(parts[0])} samples to train on, {len(parts[1])} held out")
+    name = printable(path.resolve().stem) or "data"
+    if isinstance(found, FoundImages):
+        return Opened(Dataset(name, found.take(parts[0]), found.take(parts[1])), skipped, notes)
+    standardiser = Standardiser.fit(found.values[parts[0]], found.columns, length_scale, seed)
+    notes += _standardiser_notes(standardiser, found.columns, length_scale)
+    train, test = (found.take(rows, standardiser) for rows in parts)
+    return Opened(Dataset(name, train, test), skipped, notes, standardiser)
+
+
+def open_for_embedding(
+    path: str | os.PathLike[str],
+    *,
+    shape: Sequence[int],
+    standardiser: Standardiser | None = None,
+    fit: Literal["crop", "pad"] = "crop",
+    use_labels: bool = True,
+    strict: bool = False,
+    cache_folder: Path | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Samples, list[Skipped], list[str]]:
+    """Every usable sample of a path, in order and unsplit, in the shape (c, h, w) or (d,) that a trained network expects."""
+    path = Path(path)
+    run = Run(printable(str(path)), 1, False, workers, strict, progress)
+    if len(shape) == 3:
+        if shape[1] != shape[2]:
+            raise InputError(f"the network expects images of shape {tuple(shape)}, and only square ones can be read")
+        request = Request(shape[1], shape[0], fit)
+    else:
+        request = Request(None, None, fit)
+    found, skipped, notes = _read(path, request, use_labels, Cache(cache_folder), run, standardiser)
+    if isinstance(found, FoundImages) != (len(shape) == 3):
+        kinds = ("vectors", "images") if isinstance(found, FoundImages) else ("images", "vectors")
+        raise InputError(f"the network was trained on {kinds[0]} and {run.where} holds {kinds[1]}: give {kinds[0]}")
+    everything = np.arange(len(found.names))
+    if isinstance(found, FoundImages):
+        return found.take(everything), skipped, notes
+    samples = found.take(everything, standardiser)
+    if samples.shape != tuple(shape):
+        raise InputError(f"{run.where} has {samples.shape[0]} columns and the network expects {shape[0]}")
+    return samples, skipped, notes
+
+
+def _read(path: Path, request: Request, use_labels: bool, cache: Cache, run: Run, standardiser: Standardiser | None) -> _Read:
+    match _kind(path):
+        case "files":
+            return _from_files(path, request, use_labels, cache, run)
+        case "arrays":
+            arrays = read_arrays(path)
+            if arrays.x.ndim == 2:
+                return _from_vectors(arrays, use_labels, run)
+            return _from_images(path, arrays, request, use_labels, cache, run)
+        case _:
+            return _from_table(path, use_labels, run, standardiser)
+
+
+def _kind(path: Path) -> Literal["files", "arrays", "table"]:
+    """What a path holds, by its content; only tables of text have none to go by."""
+    where = printable(str(path))
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            return "files"
+        if not stat.S_ISREG(mode):
+            raise InputError(f"{where} is neither a folder nor a regular file: give one of these")
+        with open(path, "rb") as stream:
+            start = stream.read(8)
+        if start.startswith(b"\x93NUMPY"):
+            return "arrays"
+        if start.startswith(b"PAR1"):
+            return "table"
+        if start.startswith(b"PK") or zipfile.is_zipfile(path):
+            return "arrays" if _is_npz(path) else "files"
+        if path.suffix.lower() in (".csv", ".tsv", ".txt"):
+            return "table"
+        if start.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x5d\x00\x00")) or tarfile.is_tarfile(path):
+            return "files"
+    except FileNotFoundError:
+        raise InputError(f"there is no file or folder {where}: check the path") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{where} cannot be read ({getattr(error, 'strerror', None) or error}): check it") from None
+    raise InputError(f"{where} is not data of a known kind: give a folder, .zip, .tar, .npy, .npz, .csv or .parquet")
+
+
+def _is_npz(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except Exception:  # damaged: the reader of archives says how
+        return path.suffix.lower() == ".npz"
+    return bool(names) and all(name.endswith(".npy") for name in names)
+
+
+def _from_files(path: Path, request: Request, use_labels: bool, cache: Cache, run: Run) -> _Read:
+    pictures = read_pictures(open_source(path, cache.folder), request, cache, run)
+    layout = layout_of(pictures.names, use_labels, run.split)
+    names = [printable(name) for name in pictures.names]
+    found = FoundImages(pictures.pixels, lambda: pictures.key, cache, names, layout.labels, layout.parts)
+    return found, pictures.skipped, pictures.notes + layout.notes
+
+
+def _from_images(path: Path, arrays: Arrays, request: Request, use_labels: bool, cache: Cache, run: Run) -> _Read:
+    images = ArrayImages(arrays, request, run.where)
+    skipped = [Skipped(f"row {row}", "a pixel is not a finite number") for row in images.bad_rows]
+    _check(len(images.usable), skipped, run)
+    labels, notes = _array_labels(arrays, images.usable, use_labels)
+    parts = _array_parts(arrays, images.usable)
+    names = [f"row {row}" for row in images.usable]
+    return FoundImages(images, lambda: _array_key(path, images), cache, names, labels, parts), skipped, images.notes + notes
+
+
+def _array_key(path: Path, images: ArrayImages) -> str:
+    recipe = images.recipe
+    return f"arrays-{FORMAT_VERSION}-{recipe.size}-{recipe.channels}-{recipe.fit}-{file_digest(path).hex()}"
+
+
+def _from_vectors(arrays: Arrays, use_labels: bool, run: Run) -> _Read:
+    values = np.asarray(arrays.x if arrays.x_test is None else np.concatenate([arrays.x, arrays.x_test]), np.float64)
+    if values.shape[1] == 0:
+        raise InputError(f"{run.where} has rows of length 0: give vectors of shape (n, d)")
+    usable = np.flatnonzero(usable_rows(values))
+    bad = np.setdiff1d(np.arange(len(values)), usable)
+    skipped = [Skipped(f"row {row}", "a value is not a finite number") for row in bad]
+    _check(len(usable), skipped, run)
+    labels, notes = _array_labels(arrays, usable, use_labels)
+    columns = [f"column {i}" for i in range(values.shape[1])]
+    names = [f"row {row}" for row in usable]
+    found = FoundVectors(columns, values[usable], names, labels, _array_parts(arrays, usable))
+    return found, skipped, notes
+
+
+def _array_parts(arrays: Arrays, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    if arrays.x_test is None or len(arrays.x_test) == 0:
+        return None
+    first = int(np.searchsorted(usable, len(arrays.x)))
+    if first in (0, len(usable)):
+        raise InputError("the training or the test array has no usable sample: mend it, or save one array x")
+    return np.arange(first), np.arange(first, len(usable))
+
+
+def _array_labels(arrays: Arrays, usable: np.ndarray, use_labels: bool) -> tuple[Labels | None, list[str]]:
+    if not use_labels or arrays.y is None:
+        return None, []
+    if arrays.x_test is None:
+        values = arrays.y.reshape(-1)
+    elif arrays.y_test is None:
+        return None, ["the labels were not used: there are some for the training part only"]
+    else:
+        values = np.concatenate([arrays.y.reshape(-1), arrays.y_test.reshape(-1)])
+    return labels_or_note(values[usable])
+
+
+def _from_table(path: Path, use_labels: bool, run: Run, standardiser: Standardiser | None) -> _Read:
+    table = read_table(path, None if standardiser is None else standardiser.columns)
+    good = usable_rows(table.values)
+    first_bad = np.argmin(np.abs(np.nan_to_num(table.values, nan=np.inf)) <= LARGEST_VALUE, axis=1)
+    bad = [(int(table.rows[i]), f"{table.columns[first_bad[i]]} is not a finite number") for i in np.flatnonzero(~good)]
+    skipped = [Skipped(f"row {row}", reason) for row, reason in sorted(table.odd_rows + bad)]
+    _check(int(good.sum()), skipped, run)
+    labels, notes = None, list(table.notes)
+    if table.labels is not None:
+        if use_labels:
+            labels, said = labels_or_note(table.labels[good])
+            notes += said
+        else:
+            notes.append(f"the column {table.label_column} was left out because its name says that it holds labels")
+    names = [f"row {row}" for row in table.rows[good]]
+    return FoundVectors(table.columns, table.values[good], names, labels, None), skipped, notes
+
+
+def _check(usable: int, skipped: list[Skipped], run: Run) -> None:
+    if run.strict and skipped:
+        raise strict_error(skipped[0])
+    check_enough(usable, run, skipped)
+
+
+def _standardiser_notes(standardiser: Standardiser, columns: Sequence[str], length_scale: float) -> list[str]:
+    constant = [name for name in columns if name not in standardiser.columns]
+    notes = [f"columns dropped because they have one value in all training rows: {listed(constant)}"] if constant else []
+    notes.append(
+        f"{len(standardiser.columns)} columns were standardised by the training part and multiplied by"
+        f" {standardiser.factor:.3g}, so that the median distance between rows is {length_scale:g}"
+    )
+    return notes

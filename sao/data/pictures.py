@@ -1,0 +1,287 @@
+"""A source's files to one memory-mapped array: choose size and channels from the data, decode once, keep in the cache."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import median
+
+import numpy as np
+import PIL
+
+from sao.data.cache import Cache, Stored
+from sao.data.decode import (
+    Failure,
+    Header,
+    Loaded,
+    Picture,
+    Recipe,
+    decode_chunk,
+    digest,
+    digest_chunk,
+    inspect_chunk,
+    printable,
+    read,
+)
+from sao.data.folder import Skipped, Source
+from sao.data.workers import in_order, usable_cores
+from sao.errors import InputError
+
+FORMAT_VERSION = 1  # to be raised whenever the same files and options would give other pixels
+SMALLEST, LARGEST_CHOSEN, LARGEST = 8, 128, 256
+CHUNK_ITEMS, CHUNK_BYTES = 64, 8 * 2**20
+# Below these a second process would take longer to start than it saves.
+ALONE_ITEMS, ALONE_BYTES = 1000, 32 * 2**20
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for; None is "choose from the data"."""
+
+    size: int | None
+    channels: int | None
+    fit: str
+
+    def __post_init__(self) -> None:
+        allowed = [2**k for k in range(3, 9)]
+        if self.size is not None and self.size not in allowed:
+            raise InputError(f"size {self.size} is not possible: choose one of {', '.join(map(str, allowed))}")
+        if self.channels not in (None, 1, 3):
+            raise InputError(f"channels {self.channels} is not possible: choose 1 (grey) or 3 (colour)")
+        if self.fit not in ("crop", "pad"):
+            raise InputError(f'fit "{self.fit}" is not known: choose "crop" or "pad"')
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Usable images in the source's order, and what became of the others."""
+
+    pixels: np.ndarray
+    names: list[str]
+    skipped: list[Skipped]
+    notes: list[str]
+    key: str
+
+
+@dataclass
+class Run:
+    """How to go about it, as opposed to what comes out."""
+
+    where: str
+    minimum: int
+    split: bool
+    workers: int | None = None
+    strict: bool = False
+    progress: Progress | None = None
+
+
+@dataclass
+class _Tally:
+    """What the notes will say about the decoded images."""
+
+    sizes: Counter = field(default_factory=Counter)
+    transparent: int = 0
+    deep: int = 0
+
+    def add(self, header: Header) -> None:
+        self.sizes[header.width, header.height] += 1
+        self.transparent += header.transparent
+        self.deep += header.deep
+
+
+def read_pictures(source: Source, request: Request, cache: Cache, run: Run) -> Pictures:
+    if run.strict and source.skipped:
+        raise strict_error(source.skipped[0])
+    if not source.entries:
+        raise nothing_usable(run.where, source.skipped)
+    prefix = _prefix(source, request)
+    content = source.digest()
+    if content is None and cache.keys(prefix):
+        content = _content(source, run)
+    key = None if content is None else prefix + content.hex()
+    stored = None if key is None else cache.read(key)
+    if stored is None:
+        key, stored = _decode_all(source, request, cache, run, prefix, content)
+    assert key is not None
+    failed = dict(stored.facts["failed"])
+    names = [entry.name for i, entry in enumerate(source.entries) if i not in failed]
+    skipped = [Skipped(printable(source.entries[i].name), reason) for i, reason in failed.items()]
+    if run.strict and skipped:
+        raise strict_error(skipped[0])
+    check_enough(len(names), run, source.skipped + skipped)
+    return Pictures(stored.pixels, names, source.skipped + skipped, stored.facts["notes"], key)
+
+
+def choose_size(shorter_sides: list[int]) -> tuple[int, str]:
+    """The median shorter side rounded down to a power of two in 8..128, and the sentence that says so."""
+    middle = int(median(shorter_sides))
+    size = min(max(1 << max(middle.bit_length() - 1, 0), SMALLEST), LARGEST_CHOSEN)
+    return size, (
+        f"size {size} was chosen: the median shorter side is {middle} pixels, and sizes are powers of two from"
+        f" {SMALLEST} to {LARGEST_CHOSEN} unless set (up to {LARGEST})"
+    )
+
+
+def fit_note(sizes: Counter, recipe: Recipe) -> str | None:
+    """How images of these (width, height) became the recipe's squares; None if they already were."""
+    if set(sizes) == {(recipe.size, recipe.size)}:
+        return None
+    square = all(width == height for width, height in sizes)
+    way = "centre-cropped to squares and " if recipe.fit == "crop" else "padded to squares with mid-grey and "
+    if len(sizes) == 1:
+        ((width, height),) = sizes
+        start = f"images of {width}x{height} pixels were"
+    else:
+        start = f"images of {len(sizes)} different sizes were"
+    return f"{start} {'' if square else way}resized to {recipe.size}x{recipe.size}"
+
+
+def strict_error(item: Skipped) -> InputError:
+    return InputError(f"{item.name}: {item.reason}; mend or remove it, or leave strict off to skip such items")
+
+
+def nothing_usable(where: str, skipped: list[Skipped]) -> InputError:
+    why = f" ({len(skipped)} skipped, the first: {skipped[0].name}: {skipped[0].reason})" if skipped else ""
+    return InputError(f"{where} has no usable image{why}: give PNG, JPEG, WebP, BMP, TIFF or GIF files")
+
+
+def check_enough(usable: int, run: Run, skipped: list[Skipped]) -> None:
+    if usable < run.minimum:
+        why = f" ({len(skipped)} skipped, the first: {skipped[0].name}: {skipped[0].reason})" if skipped else ""
+        raise InputError(
+            f"{run.where} has only {usable} usable samples{why}: give at least {run.minimum}, and many more to learn from"
+        )
+
+
+def _prefix(source: Source, request: Request) -> str:
+    """Everything about an entry but the contents. If no entry has it, the files need no reading to know it is new."""
+    parts = [FORMAT_VERSION, PIL.__version__, request.size, request.channels, request.fit]
+    parts.append([entry.size for entry in source.entries])
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest() + "-"
+
+
+def _content(source: Source, run: Run) -> bytes:
+    combined = hashlib.blake2b(digest_size=16)
+    for results in _process(digest_chunk, source, run, lambda item: digest(read(item)), 0, 1):
+        for one in results:
+            combined.update(one)
+    return combined.digest()
+
+
+def _survey(source: Source, request: Request, run: Run) -> tuple[Recipe, list[str]]:
+    """The recipe, with what was not asked for chosen from the headers of all files."""
+    if request.size is not None and request.channels is not None:
+        return Recipe(request.size, request.channels, request.fit), []
+    shorter_sides: list[int] = []
+    every_grey = True
+    failures: list[Skipped] = []
+    names = iter(source.entries)
+    for results in _process(inspect_chunk, source, run, lambda _: _CRASHED, 0, 2):
+        for header, entry in zip(results, names, strict=False):
+            if isinstance(header, Failure):
+                failures.append(Skipped(printable(entry.name), header.reason))
+                if run.strict:
+                    raise strict_error(failures[0])
+                continue
+            shorter_sides.append(min(header.width, header.height))
+            every_grey = every_grey and header.grey
+    if not shorter_sides:
+        raise nothing_usable(run.where, source.skipped + failures)
+    notes = []
+    size = request.size
+    if size is None:
+        size, note = choose_size(shorter_sides)
+        notes.append(note)
+    return Recipe(size, request.channels or (1 if every_grey else 3), request.fit), notes
+
+
+def _decode_all(
+    source: Source, request: Request, cache: Cache, run: Run, prefix: str, content: bytes | None
+) -> tuple[str, Stored]:
+    recipe, notes = _survey(source, request, run)
+    surveyed = 1 if notes or request.channels is None else 0
+    failed: list[tuple[int, str]] = []
+    tally = _Tally()
+    combined = hashlib.blake2b(digest_size=16)
+    index = 0
+    shape = (recipe.size, recipe.size, recipe.channels)
+    work = partial(decode_chunk, recipe=recipe)
+    with cache.writer(shape, len(source.entries)) as writer:
+        lost = lambda item: (_CRASHED, digest(read(item)))  # noqa: E731
+        for results in _process(work, source, run, lost, surveyed, surveyed + 1):
+            block = []
+            for picture, one in results:
+                combined.update(one)
+                if isinstance(picture, Picture):
+                    tally.add(picture.header)
+                    block.append(picture.pixels)
+                else:
+                    failed.append((index, picture.reason))
+                    if run.strict:
+                        raise strict_error(Skipped(printable(source.entries[index].name), picture.reason))
+                index += 1
+            if block:
+                writer.append(np.stack(block))
+        names = [Skipped(printable(source.entries[i].name), reason) for i, reason in failed]
+        if len(failed) == len(source.entries):
+            raise nothing_usable(run.where, source.skipped + names)
+        check_enough(len(source.entries) - len(failed), run, source.skipped + names)
+        key = prefix + (content or combined.digest()).hex()
+        facts = {"failed": failed, "notes": notes + _tally_notes(tally, recipe)}
+        return key, writer.commit(key, facts)
+
+
+def _tally_notes(tally: _Tally, recipe: Recipe) -> list[str]:
+    total = sum(tally.sizes.values())
+    notes = [fit_note(tally.sizes, recipe)]
+    smaller = sum(count for (width, height), count in tally.sizes.items() if min(width, height) < recipe.size)
+    if smaller:
+        notes.append(f"{smaller} of {total} images are smaller than {recipe.size} pixels and were enlarged")
+    if tally.transparent:
+        notes.append(f"{tally.transparent} of {total} images have transparency and were composited on white")
+    if tally.deep:
+        notes.append(f"{tally.deep} of {total} images have more than 8 bits a pixel and were reduced to 8")
+    notes.append(f"images are read as {'grey (1 channel)' if recipe.channels == 1 else 'colour (3 channels)'}")
+    return [note for note in notes if note is not None]
+
+
+_CRASHED = Failure("the image decoder crashed on it")
+
+
+def _process(
+    work: Callable[[list], list], source: Source, run: Run, lost: Callable[[Loaded], object], phase: int, phases: int
+) -> Iterator[list]:
+    """work over all of the source's items in order, reporting progress as this phase of so many."""
+    total = len(source.entries)
+    done = phase * total
+    for results in in_order(work, _chunks(source), _workers(source, run.workers), lost):
+        yield results
+        done += len(results)
+        if run.progress is not None:
+            run.progress(done, phases * total)
+
+
+def _chunks(source: Source) -> Iterator[list[Loaded]]:
+    chunk: list[Loaded] = []
+    size = 0
+    for entry, item in zip(source.entries, source.load(), strict=True):
+        chunk.append(item)
+        size += entry.size
+        if len(chunk) == CHUNK_ITEMS or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _workers(source: Source, asked: int | None) -> int:
+    if asked is not None:
+        if asked < 1:
+            raise InputError(f"workers {asked} is not possible: give 1 or more")
+        return asked
+    small = len(source.entries) < ALONE_ITEMS and sum(entry.size for entry in source.entries) < ALONE_BYTES
+    return 1 if small else usable_cores()
