@@ -45,6 +45,8 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
     if world_size() == 1:
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return
     flat = torch.cat([g.reshape(-1) for g in gradients])
     dist.all_reduce(flat)
     for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):

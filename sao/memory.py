@@ -46,6 +46,8 @@ class MemoryBank(nn.Module):
         for name, rows, buffer in (("embeddings", embeddings, self.embeddings), ("keys", keys, self.keys)):
             if rows.ndim != 2 or rows.shape[1] != buffer.shape[1]:
                 raise ValueError(f"{name} must have shape (n, {buffer.shape[1]}), got {tuple(rows.shape)}")
+            if len(rows) == 0:
+                raise ValueError(f"{name} is empty")
             if not torch.isfinite(rows).all():
                 raise FloatingPointError(f"{name} holds NaN or inf")
         if len(embeddings) != len(keys):

@@ -4,6 +4,7 @@ Axes: n batch, m pool, p embedding, b backbone (key), k neighbours. Every functi
 The caller passes the *global* batch; nothing here knows about processes.
 """
 
+import math
 from typing import Literal
 
 import torch
@@ -31,8 +32,8 @@ def jensen_shannon(
     """
     _check_pair(real, fake)
     options = {"covariance": covariance, "centre": centre, "epsilon": epsilon}
-    joint = _logdet(gaussian_covariance(torch.cat([real, fake]), **options))
-    parts = _logdet(gaussian_covariance(real, **options)) + _logdet(gaussian_covariance(fake, **options))
+    joint = gaussian_logdet(torch.cat([real, fake]), **options)
+    parts = gaussian_logdet(real, **options) + gaussian_logdet(fake, **options)
     return 0.5 * (joint - 0.5 * parts)
 
 
@@ -56,7 +57,7 @@ def bhattacharyya(
     else:
         whitened = torch.cholesky_solve(shift[:, None], torch.linalg.cholesky(mean_covariance))[:, 0]
     spread = _logdet(mean_covariance) - 0.5 * (_logdet(real_covariance) + _logdet(fake_covariance))
-    return shift @ whitened / 8 + 0.5 * spread
+    return (shift * whitened).sum() / 8 + 0.5 * spread
 
 
 def gaussian_covariance(
@@ -71,8 +72,9 @@ def gaussian_covariance(
         raise ValueError(f'centre must be "sphere" or "mean", got {centre!r}')
     if covariance not in ("full", "diagonal"):
         raise ValueError(f'covariance must be "full" or "diagonal", got {covariance!r}')
-    if not epsilon > 0:
-        raise ValueError(f"epsilon must be positive, got {epsilon}: it keeps the log-determinant finite")
+    if not 0 < epsilon < math.inf:
+        raise ValueError(f"epsilon must be positive and finite, got {epsilon}: it keeps the log-determinant finite")
+    _check_matrix("embeddings", embeddings)
     embeddings = _at_least_float32(embeddings)
     n, p = embeddings.shape
     mean = embeddings.mean(0)
@@ -80,7 +82,13 @@ def gaussian_covariance(
     if covariance == "diagonal":
         return deviations.square().mean(0) + epsilon / p
     identity = torch.eye(p, dtype=embeddings.dtype, device=embeddings.device)
-    return deviations.T @ deviations / n + (epsilon / p) * identity
+    with torch.autocast(embeddings.device.type, enabled=False):
+        return deviations.T @ deviations / n + (epsilon / p) * identity
+
+
+def gaussian_logdet(embeddings: Tensor, **options) -> Tensor:
+    """Log-determinant of the regularised covariance: twice the entropy of the fitted Gaussian, up to a constant."""
+    return _logdet(gaussian_covariance(embeddings, **options))
 
 
 def neighbour_similarity(
@@ -111,7 +119,9 @@ def neighbour_similarity(
         raise ValueError(f"k must be between 1 and {len(keys) - int(skip_first)} for a pool of {len(keys)}, got {k}")
     with torch.no_grad():
         nearest = (query_keys @ keys.T).topk(wanted, dim=1).indices[:, int(skip_first) :]
-    return torch.einsum("np,nkp->nk", queries, values[nearest]).mean()
+    # index_select, because the backward pass of values[nearest] adds with atomics: not the same bits twice.
+    neighbours = values.index_select(0, nearest.flatten()).unflatten(0, nearest.shape)
+    return torch.einsum("np,nkp->nk", queries, neighbours).mean()
 
 
 def adversarial_hinge(real_scores: Tensor, fake_scores: Tensor) -> Tensor:

@@ -24,6 +24,8 @@ def batch_rows(seed: int, step: int, batch: int, samples: int) -> Tensor:
     """
     if not 1 <= batch <= samples:
         raise ValueError(f"batch must be between 1 and the number of samples ({samples}), got {batch}")
+    if step < 0:
+        raise ValueError(f"step must not be negative, got {step}")
     epoch, position = divmod(step, samples // batch)
     order = torch.randperm(samples, generator=generator(seed, "epoch", epoch))
     return order[position * batch : (position + 1) * batch]

@@ -1,7 +1,8 @@
 """The spectral norm of each sample's Jacobian by power iteration, the penalty made of it, and an audit for any encoder.
 
-The function must treat its samples independently (no batch statistics); then one product with the batch is one product for
-each sample's own Jacobian J. The Jacobian itself is never built, except in the audit of a small network.
+The function must treat its samples independently (no batch statistics) and without chance (no dropout); then one product
+with the batch is one product for each sample's own Jacobian J. The Jacobian itself is never built, except in the audit of a
+small network.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Function = Callable[[Tensor], Tensor]
 
@@ -34,21 +36,30 @@ def jacobian_norm(
         direction = output_direction(function, x, steps, generator)
         with torch.enable_grad():
             inputs = x.detach().requires_grad_()
-            return norm_along(function(inputs), inputs, direction)
+            return norm_along(_evaluate(function, inputs), inputs, direction)
     if start == "output":
-        direction = _normal_like(_output(function, x), generator)
-        for step in range(steps):
-            v = _unit(_vjp(function, x, direction))
-            if step < steps - 1:
-                direction = _unit(_jvp(function, x, v))
+        v = _unit(_vjp(function, x, _normal_like(_output(function, x), generator)))
+        for _ in range(steps - 1):
+            v = _unit(_vjp(function, x, _unit(_jvp(function, x, v))))
         return _norms(_jvp_with_graph(function, x, v))
     raise ValueError(f'start must be "input" or "output", got {start!r}')
 
 
-def output_direction(function: Function, x: Tensor, steps: int = 1, generator: torch.Generator | None = None) -> Tensor:
-    """The unit output direction u after the power iteration from a random input direction, without a graph."""
+def output_direction(
+    function: Function,
+    x: Tensor,
+    steps: int = 1,
+    generator: torch.Generator | None = None,
+    start: Tensor | None = None,
+) -> Tensor:
+    """The unit output direction u after the power iteration, without a graph.
+
+    It begins with the input directions `start`, or random ones; a part of a batch gets its part of the batch's directions.
+    """
     _check_arguments(x, steps)
-    v = _unit(_normal_like(x, generator))
+    if start is not None and start.shape != x.shape:
+        raise ValueError(f"start has shape {tuple(start.shape)}, x has {tuple(x.shape)}")
+    v = _unit(_normal_like(x, generator) if start is None else start)
     direction = _unit(_jvp(function, x, v))
     for _ in range(steps - 1):
         v = _unit(_vjp(function, x, direction))
@@ -60,14 +71,25 @@ def norm_along(outputs: Tensor, inputs: Tensor, direction: Tensor) -> Tensor:
     """|uJ| for each sample from a forward pass that is already there: one reverse pass, with a graph.
 
     `inputs` must require gradients and `outputs` must have been computed from them. This is how training shares one forward
-    pass between the losses and the penalty.
+    pass between the losses and the penalty. Fused attention has no second derivative: compute the outputs of a transformer
+    under `sdpa_kernel(SDPBackend.MATH)`.
     """
+    if not inputs.requires_grad:
+        raise ValueError("inputs must require gradients")
+    if not outputs.requires_grad:
+        raise ValueError("outputs must have been computed from inputs, with gradients enabled")
+    if direction.shape != outputs.shape:
+        raise ValueError(f"direction has shape {tuple(direction.shape)}, outputs has {tuple(outputs.shape)}")
     (products,) = torch.autograd.grad(outputs, inputs, direction.to(outputs.dtype), create_graph=True)
     return _norms(products)
 
 
 def smoothness_penalty(norms: Tensor, target: float = 1.0) -> Tensor:
     """Mean squared distance of the Jacobian norms (n,) to the Lipschitz target."""
+    if norms.ndim != 1 or len(norms) == 0:
+        raise ValueError(f"norms must hold one number for each sample, got shape {tuple(norms.shape)}")
+    if not torch.isfinite(norms).all():
+        raise FloatingPointError("norms holds NaN or inf")
     return (norms - target).square().mean()
 
 
@@ -86,9 +108,9 @@ class JacobianAudit:
         rows = [(f"{step:5d}", row) for step, row in zip(self.steps, self.estimates, strict=True)]
         if self.exact is not None:
             rows.append(("exact", self.exact))
-        levels = torch.tensor(self.quantiles, dtype=self.estimates.dtype)
+        levels = torch.tensor(self.quantiles, dtype=torch.float64)
         for name, row in rows:
-            lines.append(name + " " + " ".join(f"{value:9.4g}" for value in row.quantile(levels).tolist()))
+            lines.append(name + " " + " ".join(f"{value:9.4g}" for value in row.double().quantile(levels).tolist()))
         return "\n".join(lines)
 
 
@@ -97,45 +119,67 @@ def jacobian_audit(
     x: Tensor,
     steps: Sequence[int] = (1, 2, 4, 8, 16),
     quantiles: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0),
-    exact_limit: int = 1 << 20,
+    exact_limit: int = 1 << 23,
     seed: int = 0,
+    batch_size: int = 256,
 ) -> JacobianAudit:
     """Quantiles of the estimate over samples, its convergence over steps, and the exact value by SVD where that is cheap.
 
-    The exact value is computed when one Jacobian has at most `exact_limit` entries. Every number of steps starts from the same
-    directions, so that each column only rises.
+    The exact value is computed when the Jacobians of all samples have together at most `exact_limit` entries. Every number of
+    steps starts from the same directions, so that each column only rises.
     """
     steps = tuple(sorted(set(steps)))
     if not steps:
         raise ValueError("steps is empty: give at least one number of power iterations")
     _check_arguments(x, steps[0])
-    generators = [torch.Generator().manual_seed(seed) for _ in steps]
-    estimates = torch.stack(
-        [jacobian_norm(function, x, s, generator=g).detach().cpu() for s, g in zip(steps, generators, strict=True)]
-    )
-    outputs = _output(function, x)[0].numel()
+    if not all(0 <= quantile <= 1 for quantile in quantiles):
+        raise ValueError(f"quantiles must lie between 0 and 1, got {tuple(quantiles)}")
+    batches = x.split(batch_size)
+    outputs = _output(function, batches[0])
+    alone = _output(function, x[:1])
+    if (alone - outputs[:1]).abs().max() > 1e-2 * outputs.abs().max():
+        raise ValueError("function must treat samples independently and without chance: call eval() on the network first")
+    estimates = []
+    for step in steps:
+        generator = torch.Generator().manual_seed(seed)
+        norms = [jacobian_norm(function, batch, step, generator=generator).detach() for batch in batches]
+        estimates.append(torch.cat(norms).cpu())
     exact = None
-    if outputs * x[0].numel() <= exact_limit:
-        exact = torch.stack([_exact_norm(function, sample) for sample in x]).cpu()
-    return JacobianAudit(steps, tuple(quantiles), estimates, exact)
+    if x.numel() * outputs[0].numel() <= exact_limit:
+        exact = torch.cat([_exact_norms(function, batch) for batch in batches]).cpu()
+    return JacobianAudit(steps, tuple(quantiles), torch.stack(estimates), exact)
 
 
-def _exact_norm(function: Function, sample: Tensor) -> Tensor:
-    jacobian = torch.autograd.functional.jacobian(lambda one: function(one[None])[0], sample)
-    assert isinstance(jacobian, Tensor)
-    return torch.linalg.matrix_norm(jacobian.reshape(-1, sample.numel()), ord=2)
+def _exact_norms(function: Function, x: Tensor) -> Tensor:
+    with torch.enable_grad():
+        inputs = x.detach().requires_grad_()
+        columns = _evaluate(function, inputs).reshape(len(x), -1).sum(0)
+    rows = [torch.autograd.grad(column, inputs, retain_graph=True)[0].flatten(1) for column in columns]
+    return torch.linalg.matrix_norm(torch.stack(rows, 1), ord=2)
+
+
+def _evaluate(function: Function, x: Tensor) -> Tensor:
+    """The function's output, checked; attention by operators that have the derivatives, which the fused ones lack."""
+    with sdpa_kernel(SDPBackend.MATH):
+        outputs = function(x)
+    if not isinstance(outputs, Tensor) or outputs.ndim == 0 or len(outputs) != len(x):
+        got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise ValueError(f"function must return one tensor with a row for each of the {len(x)} samples, got {got}")
+    if not torch.isfinite(outputs).all():
+        raise FloatingPointError("function returned NaN or inf")
+    return outputs
 
 
 def _output(function: Function, x: Tensor) -> Tensor:
     with torch.no_grad():
-        return function(x.detach())
+        return _evaluate(function, x.detach())
 
 
 def _vjp(function: Function, x: Tensor, direction: Tensor) -> Tensor:
     """uJ for each sample, without a graph."""
     with torch.enable_grad():
         inputs = x.detach().requires_grad_()
-        (products,) = torch.autograd.grad(function(inputs), inputs, direction)
+        (products,) = torch.autograd.grad(_evaluate(function, inputs), inputs, direction)
     return products
 
 
@@ -143,8 +187,8 @@ def _jvp(function: Function, x: Tensor, direction: Tensor) -> Tensor:
     """Jv for each sample, without a graph: forward mode, or two reverse passes where an operator has no forward rule."""
     try:
         with torch.no_grad(), forward_ad.dual_level():
-            tangent = forward_ad.unpack_dual(function(forward_ad.make_dual(x.detach(), direction))).tangent
-            return torch.zeros_like(_output(function, x)) if tangent is None else tangent.clone()
+            outputs = forward_ad.unpack_dual(_evaluate(function, forward_ad.make_dual(x.detach(), direction)))
+            return torch.zeros_like(outputs.primal) if outputs.tangent is None else outputs.tangent.clone()
     except (NotImplementedError, RuntimeError) as error:
         if "forward" not in str(error).lower():
             raise
@@ -155,7 +199,7 @@ def _jvp_with_graph(function: Function, x: Tensor, direction: Tensor) -> Tensor:
     """Jv for each sample with a graph: the derivative of w ↦ wJ, which is linear in w, applied to v."""
     with torch.enable_grad():
         inputs = x.detach().requires_grad_()
-        outputs = function(inputs)
+        outputs = _evaluate(function, inputs)
         w = torch.zeros_like(outputs, requires_grad=True)
         (products,) = torch.autograd.grad(outputs, inputs, w, create_graph=True)
         (result,) = torch.autograd.grad(products, w, direction, create_graph=True)
@@ -168,7 +212,7 @@ def _normal_like(tensor: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def _norms(tensor: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(tensor.flatten(1), dim=1)
+    return torch.linalg.vector_norm(tensor.reshape(len(tensor), -1), dim=1)
 
 
 def _unit(tensor: Tensor) -> Tensor:

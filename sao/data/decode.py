@@ -150,31 +150,28 @@ def fit(image: Image.Image, recipe: Recipe, orientation: int = 1) -> np.ndarray:
     """The image (modes L, LA, RGB, RGBA) as a recipe's uint8 square (size, size, channels)."""
     width, height = image.size
     size = recipe.size
-    if (width, height) == (size, size):
-        square, corner = image, (0, 0)
-    elif recipe.fit == "crop":
+    inner, box = (size, size), (0, 0, width, height)
+    if recipe.fit == "crop":
         side = min(width, height)
         left, top = (width - side) / 2, (height - side) / 2
         box = (left, top, left + side, top + side)
-        square = image.resize((size, size), Image.Resampling.LANCZOS, box=box, reducing_gap=3.0)
-        corner = (0, 0)
     else:
         scale = size / max(width, height)
         inner = max(1, round(width * scale)), max(1, round(height * scale))
-        square = image.resize(inner, Image.Resampling.LANCZOS, reducing_gap=3.0)
-        corner = (size - inner[0]) // 2, (size - inner[1]) // 2
-    square = _on_white(square)  # after resizing, so that only size x size pixels are blended
+    if image.size != inner:
+        image = image.resize(inner, Image.Resampling.LANCZOS, box=box, reducing_gap=3.0)
+    image = _on_white(image)  # after resizing, so that only these few pixels are blended
     wanted = "L" if recipe.channels == 1 else "RGB"
-    if square.mode != wanted:
-        square = square.convert(wanted)
-    if square.size != (size, size):
-        canvas = Image.new(wanted, (size, size), (PAD_VALUE,) * recipe.channels)
-        canvas.paste(square, corner)
-        square = canvas
-    # Turning the finished square instead of the photograph gives the same pixels: crop and padding are centred.
+    if image.mode != wanted:
+        image = image.convert(wanted)
+    # Turning the small image instead of the photograph gives the same pixels, because the crop is centred.
     if orientation in _TRANSPOSES:
-        square = square.transpose(_TRANSPOSES[orientation])
-    return np.asarray(square, dtype=np.uint8).reshape(size, size, recipe.channels)
+        image = image.transpose(_TRANSPOSES[orientation])
+    if image.size != (size, size):
+        canvas = Image.new(wanted, (size, size), (PAD_VALUE,) * recipe.channels)
+        canvas.paste(image, ((size - image.width) // 2, (size - image.height) // 2))
+        image = canvas
+    return np.asarray(image, dtype=np.uint8).reshape(size, size, recipe.channels)
 
 
 @contextmanager
@@ -232,7 +229,7 @@ def _header(image: Image.Image) -> Header | Failure:
 
 def _has_grey_palette(image: Image.Image) -> bool:
     palette = image.palette
-    if image.mode != "P" or palette is None or palette.rawmode != "RGB":
+    if image.mode != "P" or palette is None or palette.mode != "RGB" or palette.rawmode not in (None, "RGB"):
         return False
     entries = np.frombuffer(bytes(palette.palette), np.uint8)
     entries = entries[: len(entries) // 3 * 3].reshape(-1, 3)

@@ -98,8 +98,9 @@ def _check_rows(n: int, labels: np.ndarray | None, names: Sequence[str] | None) 
         raise InputError(f"there are {n} samples but {len(names)} names: give one name for each sample, or none")
 
 
-def _selected(rows, labels, names):
-    return (
-        None if labels is None else labels[rows],
-        None if names is None else [names[i] for i in np.arange(len(names))[rows]],
-    )
+def _selected(
+    rows: np.ndarray, labels: np.ndarray | None, names: Sequence[str] | None
+) -> tuple[np.ndarray | None, list[str] | None]:
+    kept_labels = None if labels is None else labels[rows]
+    kept_names = None if names is None else [names[i] for i in np.arange(len(names))[rows]]
+    return kept_labels, kept_names

@@ -20,10 +20,14 @@ class MovingAverage(nn.Module):
         self.decay = decay
         self.network = copy.deepcopy(network).requires_grad_(False).eval()
 
+    def train(self, mode: bool = True) -> "MovingAverage":
+        """Stays in evaluation mode: a module that holds the average must not set it to collecting batch statistics."""
+        return super().train(False)
+
     @torch.no_grad()
     def update(self, network: nn.Module) -> None:
         averaged, current = _averaged(self.network), _averaged(network)
-        torch._foreach_lerp_(averaged, current, 1 - self.decay)
+        torch._foreach_lerp_(averaged, current, 1 - self.decay)  # pyright: ignore[reportPrivateImportUsage]
         for (name, own), (_, other) in zip(self.network.named_buffers(), network.named_buffers(), strict=True):
             if not _is_statistic(name):
                 own.copy_(other)

@@ -24,21 +24,24 @@ class ConditionalBatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
 
-    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+    def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
+        channels = len(self.running_mean)
+        if x.ndim < 2 or x.shape[1] != channels or x.numel() == 0:
+            raise ValueError(f"x must be a non-empty batch (n, {channels}, …), got shape {tuple(x.shape)}")
         normalised = self._normalise(x)
-        if isinstance(self.gain, nn.Parameter):
-            gain, bias = self.gain, self.bias
-        else:
-            gain, bias = 1 + self.gain(condition), self.bias(condition)
-        assert isinstance(gain, Tensor) and isinstance(bias, Tensor)
+        gain = 1 + self.gain(condition) if isinstance(self.gain, nn.Linear) else self.gain
+        bias = self.bias(condition) if isinstance(self.bias, nn.Linear) else self.bias
         extra = [1] * (x.ndim - 2)
         return torch.addcmul(bias.reshape(*bias.shape, *extra), normalised, gain.reshape(*gain.shape, *extra))
 
     def _normalise(self, x: Tensor) -> Tensor:
         if not self.training or distributed.world_size() == 1:
+            if self.training and x.numel() == x.shape[1]:
+                raise ValueError("x has 1 value for each channel: batch statistics need at least 2")
             return F.batch_norm(
                 x, self.running_mean, self.running_var, training=self.training, momentum=self.momentum, eps=self.eps
             )
+        dtype, x = x.dtype, x.to(self.running_mean.dtype)  # moments in half precision overflow
         axes = [0, *range(2, x.ndim)]
         count = torch.full((1,), x.numel() / x.shape[1], dtype=x.dtype, device=x.device)
         # The mean first and then the centred squares: a one-pass sum of squares loses digits.
@@ -49,4 +52,9 @@ class ConditionalBatchNorm(nn.Module):
         with torch.no_grad():
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(variance * count / (count - 1), self.momentum)
-        return centred * (variance + self.eps).rsqrt().reshape(1, -1, *[1] * (x.ndim - 2))
+        return (centred * (variance + self.eps).rsqrt().reshape(1, -1, *[1] * (x.ndim - 2))).to(dtype)
+
+
+def check_latents(latents: Tensor, latent_size: int) -> None:
+    if latents.ndim != 2 or len(latents) == 0 or latents.shape[1] != latent_size:
+        raise ValueError(f"latents must have shape (n > 0, {latent_size}), got {tuple(latents.shape)}")

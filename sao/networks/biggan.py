@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.networks.batchnorm import ConditionalBatchNorm
+from sao.networks.batchnorm import ConditionalBatchNorm, check_latents
 from sao.networks.resnet import normalise_spectrally
 
 BOTTLENECK = 4
@@ -24,16 +24,17 @@ _MULTIPLIERS = {
 class Generator(nn.Module):
     """Latents (n, latent_size) → images (n, channels, size, size) in [-1, 1].
 
-    The defaults are the paper's 32x32 network. Any size from 8 to 256 works: the image grows by doublings from a start of 4 to 7
-    pixels, and what is too much at the border is cut off.
+    The defaults are the paper's 32x32 network. Any size from 8 to 256 works: the image grows by doublings from a start of
+    4 to 8 pixels, and what is too much at the border is cut off.
     """
 
-    def __init__(
-        self, size: int = 32, channels: int = 3, width: int = 128, depth: int = 2, latent_size: int = 128
-    ) -> None:
+    def __init__(self, size: int = 32, channels: int = 3, width: int = 128, depth: int = 2, latent_size: int = 128) -> None:
         super().__init__()
         if not 8 <= size <= 256:
             raise ValueError(f"size must be between 8 and 256, got {size}")
+        for name, value in (("channels", channels), ("width", width), ("depth", depth), ("latent_size", latent_size)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         doublings = max(1, (size // 4).bit_length() - 1)
         self.size, self.latent_size = size, latent_size
         self.start = -(-size // 2**doublings)
@@ -48,7 +49,7 @@ class Generator(nn.Module):
                 last = index == depth - 1
                 self.blocks.append(Block(inputs, outputs if last else inputs, latent_size, upsample=last))
             resolution *= 2
-            if resolution == ATTENTION_RESOLUTION < size:
+            if resolution // 2 < ATTENTION_RESOLUTION <= resolution < size:
                 self.blocks.append(SelfAttention(outputs))
         self.norm = ConditionalBatchNorm(multipliers[-1][1], None)
         self.last = nn.Conv2d(multipliers[-1][1], channels, 3, padding=1)
@@ -58,13 +59,12 @@ class Generator(nn.Module):
         normalise_spectrally(self)
 
     def forward(self, latents: Tensor) -> Tensor:
-        if latents.ndim != 2 or latents.shape[1] != self.latent_size:
-            raise ValueError(f"latents must have shape (n, {self.latent_size}), got {tuple(latents.shape)}")
+        check_latents(latents, self.latent_size)
         condition = self.condition(latents)
         x = self.first(latents).reshape(-1, self.first_channels, self.start, self.start)
         for block in self.blocks:
             x = block(x, condition)
-        images = torch.tanh(self.last(F.relu(self.norm(x, condition))))
+        images = torch.tanh(self.last(F.relu(self.norm(x))))
         margin = (images.shape[-1] - self.size) // 2
         return images[..., margin : margin + self.size, margin : margin + self.size]
 

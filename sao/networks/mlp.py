@@ -1,10 +1,10 @@
 """The pair for points and vectors: multi-layer perceptrons with the normalisation and activation of the image networks."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.networks.batchnorm import ConditionalBatchNorm
+from sao import distributed
+from sao.networks.batchnorm import ConditionalBatchNorm, check_latents
 from sao.networks.head import EmbeddingHead
 from sao.networks.resnet import group_norm, normalise_spectrally
 
@@ -32,8 +32,8 @@ class VectorDiscriminator(nn.Module):
             normalise_spectrally(self)
 
     def features(self, vectors: Tensor) -> Tensor:
-        if vectors.ndim != 2 or vectors.shape[1] != self.inputs:
-            raise ValueError(f"vectors must have shape (n, {self.inputs}), got {tuple(vectors.shape)}")
+        if vectors.ndim != 2 or len(vectors) == 0 or vectors.shape[1] != self.inputs:
+            raise ValueError(f"vectors must have shape (n > 0, {self.inputs}), got {tuple(vectors.shape)}")
         return self.blocks(F.elu(self.stem(vectors)))
 
     def forward(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,9 +71,10 @@ class VectorGenerator(nn.Module):
         normalise_spectrally(self)
 
     def forward(self, latents: Tensor) -> Tensor:
-        if latents.ndim != 2 or latents.shape[1] != self.latent_size:
-            raise ValueError(f"latents must have shape (n, {self.latent_size}), got {tuple(latents.shape)}")
+        check_latents(latents, self.latent_size)
+        if self.training and len(latents) == distributed.world_size() == 1:
+            raise ValueError("latents has 1 row: batch statistics need at least 2")
         x = self.first(latents)
         for norm, layer in zip(self.norms, self.layers, strict=True):
             x = x + layer(F.relu(norm(x, latents)))
-        return self.last(F.relu(self.norm(x, torch.empty(0))))
+        return self.last(F.relu(self.norm(x)))

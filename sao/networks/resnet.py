@@ -33,6 +33,11 @@ class Discriminator(nn.Module):
                 f"widths, blocks and downsample must have one entry for each stage, "
                 f"got {len(widths)}, {len(blocks)} and {len(downsample)}"
             )
+        if min(channels, embedding_size, *widths, *blocks) < 1:
+            raise ValueError(
+                f"channels, embedding_size, widths and blocks must be at least 1, "
+                f"got {channels}, {embedding_size}, {tuple(widths)} and {tuple(blocks)}"
+            )
         self.channels = channels
         self.reduction = 2 ** sum(downsample)
         self.backbone_size, self.embedding_size = widths[-1], embedding_size
@@ -53,10 +58,11 @@ class Discriminator(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """The backbone features, for evaluation and as keys; the head is not run."""
-        if images.ndim != 4 or images.shape[1] != self.channels or min(images.shape[2:]) < self.reduction:
+        shape = images.shape
+        if images.ndim != 4 or shape[0] == 0 or shape[1] != self.channels or min(shape[2:]) < self.reduction:
             raise ValueError(
-                f"images must have shape (n, {self.channels}, h, w) with h and w at least {self.reduction}, "
-                f"got {tuple(images.shape)}"
+                f"images must have shape (n > 0, {self.channels}, h, w) with h and w at least {self.reduction}, "
+                f"got {tuple(shape)}"
             )
         return self.stages(F.elu(self.stem(images))).mean((2, 3))
 
@@ -104,7 +110,9 @@ def discriminator_stages(size: int, widths: Sequence[int] | None = None) -> tupl
 
 
 def group_norm(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(max(1, channels // CHANNELS_PER_GROUP), channels)
+    """16 channels a group, or somewhat more where the width is no multiple of 16."""
+    most = max(1, channels // CHANNELS_PER_GROUP)
+    return nn.GroupNorm(next(groups for groups in range(most, 0, -1) if channels % groups == 0), channels)
 
 
 def normalise_spectrally(network: nn.Module) -> None:

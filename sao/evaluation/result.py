@@ -1,0 +1,82 @@
+"""Metric: a number that carries its protocol, and the two ways it leaves the program (JSON, table)."""
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measured value; `protocol` says how it was measured, fully enough to measure it again."""
+
+    name: str
+    value: float
+    std: float | None = None
+    protocol: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # numpy and torch scalars would fail only later, when the file is written.
+        object.__setattr__(self, "value", float(self.value))
+        object.__setattr__(self, "std", None if self.std is None else float(self.std))
+        object.__setattr__(self, "protocol", {str(key): _plain(value) for key, value in self.protocol.items()})
+
+    def with_protocol(self, facts: Mapping[str, Any]) -> "Metric":
+        """The same value with these facts put before the metric's own, which win where both speak."""
+        return replace(self, protocol={**facts, **self.protocol})
+
+    def renamed(self, name: str) -> "Metric":
+        return replace(self, name=name)
+
+
+def write_json(path: str | os.PathLike, metrics: Iterable[Metric]) -> None:
+    """Write the metrics as a JSON list; a reader sees the old file or the new one, never half of either."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # JSON has no word for infinity or NaN; null is what every reader understands.
+    rows = [{**asdict(m), "value": m.value if math.isfinite(m.value) else None} for m in metrics]
+    text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp makes it private to the owner
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def as_table(metrics: Iterable[Metric], facts: tuple[str, ...] = ("split", "feature", "weights", "n_test")) -> str:
+    """A Markdown table that is also readable as plain text: aligned columns, value ± std, the chosen protocol facts."""
+    metrics = list(metrics)
+    shown = [key for key in facts if any(key in m.protocol for m in metrics)]
+    rows = [["metric", "value", *shown]]
+    for m in metrics:
+        value = f"{m.value:.4f}" + ("" if m.std is None else f" ± {m.std:.4f}")
+        rows.append([m.name, value, *(str(m.protocol.get(key, "")) for key in shown)])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _plain(value: Any) -> Any:
+    """Only what JSON can say, so that a protocol survives being written and read."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

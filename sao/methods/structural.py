@@ -1,0 +1,273 @@
+"""The paper's method: a discriminator that aligns distributions, groups neighbours and stays smooth, against a generator.
+
+One step is one update of D and one of G. Every term is computed from the gathered global batch (see sao.distributed), and every
+random draw is a function of (seed, purpose, step).
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sao import distributed, objectives, randomness
+from sao.config import Objective
+from sao.data.augmentation import Augmentation
+from sao.memory import MemoryBank
+from sao.methods.method import Method, NonFiniteError, Scalars, check_finite, gradient_norm
+from sao.networks import MovingAverage
+from sao.smoothness import norm_along, output_direction, smoothness_penalty
+
+
+@dataclass
+class Networks:
+    """D maps inputs to (backbone features, unnormalised embeddings); G maps latents to inputs."""
+
+    discriminator: nn.Module
+    generator: nn.Module
+    latent_size: int
+    backbone_size: int
+    embedding_size: int
+    sample_shape: tuple[int, ...] = field(default=())
+
+
+class Structural(Method):
+    def __init__(
+        self,
+        networks: Networks,
+        objective: Objective,
+        augmentation: Augmentation,
+        *,
+        batch: int,
+        dataset_size: int,
+        optimisers: dict[str, dict],
+        ema: float = 0.99,
+        micro_batch: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.discriminator, self.generator = networks.discriminator, networks.generator
+        self.latent_size = networks.latent_size
+        self.average_discriminator = MovingAverage(self.discriminator, ema)
+        self.average_generator = MovingAverage(self.generator, ema)
+        self.bank = None
+        if objective.cluster_weight > 0:
+            self.bank = MemoryBank(objective.bank, networks.embedding_size, networks.backbone_size, dataset_size)
+        self.objective, self.augmentation = objective, augmentation
+        self.batch, self.micro_batch, self.seed = batch, micro_batch, seed
+        self.optimisers = {
+            "discriminator": torch.optim.AdamW(self.discriminator.parameters(), **optimisers["discriminator"], fused=True),
+            "generator": torch.optim.AdamW(self.generator.parameters(), **optimisers["generator"], fused=True),
+        }
+
+    def step(self, inputs: Tensor, step: int) -> Scalars:
+        real = self.augmentation(inputs, "discriminator", step, self.batch)
+        real_keys = self._keys(real)
+        scalars = self._update_discriminator(real, real_keys, step)
+        scalars |= self._update_generator(real, real_keys, step)
+        self.average_discriminator.update(self.discriminator)
+        self.average_generator.update(self.generator)
+        return {name: value.detach() for name, value in scalars.items()}
+
+    # --- the two players ---------------------------------------------------------------------------------------------
+
+    def _update_discriminator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
+        with torch.no_grad():
+            fake = self.generator(self._latents("discriminator latents", step, len(real), real))
+        inputs = torch.cat([real, fake])
+        keys = torch.cat([real_keys, self._keys(fake)])
+        smooth = self.objective.smoothness_weight > 0 and step % self.objective.smooth_every == 0
+        parameters = list(self.discriminator.parameters())
+        self.optimisers["discriminator"].zero_grad()
+        if self.micro_batch is None or self.micro_batch >= len(inputs):
+            embeddings, norms = self._embed(inputs, smooth, step, slice(None))
+            losses, watched = self._discriminator_losses(embeddings, keys, norms)
+            sum(losses.values()).backward()  # pyright: ignore[reportAttributeAccessIssue]
+        else:
+            losses, watched = self._backward_in_parts(inputs, keys, smooth, step)
+        distributed.sum_gradients(parameters)
+        return self._update("discriminator", parameters, losses, watched)
+
+    def _update_generator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
+        """Fresh noise, the updated D (frozen), and the real batch without a graph; its embeddings then enter the bank."""
+        parameters = list(self.generator.parameters())
+        self.discriminator.requires_grad_(False)
+        fake = self.generator(self._latents("generator latents", step, len(real), real))
+        with torch.no_grad():
+            real_embeddings = self.discriminator(real)[1]
+        embeddings = torch.cat([real_embeddings, self.discriminator(fake)[1]])
+        real_z, fake_z, real_k, fake_k, _ = self._gathered(embeddings, torch.cat([real_keys, self._keys(fake)]), None)
+        losses = self._generator_losses(real_z, fake_z, real_k, fake_k)
+        self.optimisers["generator"].zero_grad()
+        sum(losses.values()).backward()  # pyright: ignore[reportAttributeAccessIssue]
+        self.discriminator.requires_grad_(True)
+        distributed.sum_gradients(parameters)
+        scalars = self._update("generator", parameters, losses, {})
+        if self.bank is not None:
+            self.bank.push(F.normalize(real_z.detach()), real_k)
+        return scalars
+
+    def _update(self, player: str, parameters: list[nn.Parameter], losses: Scalars, watched: Scalars) -> Scalars:
+        named = {f"{player}/{name}": value for name, value in (losses | watched).items()}
+        named[f"{player}/gradient_norm"] = gradient_norm(parameters)
+        check_finite(named)
+        self.optimisers[player].step()
+        return named
+
+    # --- the terms ---------------------------------------------------------------------------------------------------
+
+    def _discriminator_losses(self, embeddings: Tensor, keys: Tensor, norms: Tensor | None) -> tuple[Scalars, Scalars]:
+        """Weighted terms whose sum D minimises, and what is worth watching, from this process's rows."""
+        real, fake, real_keys, fake_keys, norms = self._gathered(embeddings, keys, norms)
+        losses = self._batch_losses(real, fake, real_keys, fake_keys)
+        both = torch.cat([real, fake])
+        if self.objective.smoothness_weight > 0:
+            weight = self.objective.smoothness_weight
+            losses["norm_hinge"] = weight * self.objective.norm_weight * objectives.norm_hinge(both, self.objective.norm_side)
+            if norms is not None:
+                losses["smoothness"] = weight * smoothness_penalty(norms, self.objective.lipschitz)
+        watched = {"embedding_norm": torch.linalg.vector_norm(both.detach(), dim=1).mean()}
+        if norms is not None:
+            watched["jacobian_norm"] = norms.detach().mean()
+        if self.objective.distance != "hinge":
+            for name, z in (("logdet_real", real), ("logdet_fake", fake)):
+                watched[name] = objectives.gaussian_logdet(F.normalize(z.detach()), **self._gaussian)
+        return losses, watched
+
+    def _batch_losses(self, real: Tensor, fake: Tensor, real_keys: Tensor, fake_keys: Tensor) -> Scalars:
+        """The terms in which samples interact: the distance of the distributions and the neighbours."""
+        if self.objective.distance == "hinge":
+            return {"adversarial_hinge": objectives.adversarial_hinge(real, fake)}
+        real_z, fake_z = F.normalize(real), F.normalize(fake)
+        losses = {"distance": -self._distance(real_z, fake_z)}
+        if self.bank is not None:
+            pool = self._pool(real_z, real_keys)
+            k, weight = self.objective.neighbours, self.objective.cluster_weight
+            skip = self.objective.skip_first_fake
+            losses["similarity_real"] = -weight * objectives.neighbour_similarity(real_z, real_keys, *pool, k, skip_first=True)
+            losses["similarity_fake"] = weight * objectives.neighbour_similarity(fake_z, fake_keys, *pool, k, skip_first=skip)
+        return losses
+
+    def _generator_losses(self, real: Tensor, fake: Tensor, real_keys: Tensor, fake_keys: Tensor) -> Scalars:
+        if self.objective.distance == "hinge":
+            return {"adversarial_hinge": -fake.mean()}
+        real_z, fake_z = F.normalize(real), F.normalize(fake)
+        losses = {"distance": self._distance(real_z, fake_z)}
+        if self.bank is not None:
+            pool = self._pool(real_z, real_keys)
+            k, skip = self.objective.neighbours, self.objective.skip_first_fake
+            similarity = objectives.neighbour_similarity(fake_z, fake_keys, *pool, k, skip_first=skip)
+            losses["similarity_fake"] = -self.objective.cluster_weight * similarity
+        return losses
+
+    @property
+    def _gaussian(self) -> dict:
+        return {
+            "covariance": self.objective.covariance,
+            "centre": self.objective.centre,
+            "epsilon": self.objective.epsilon,
+        }
+
+    def _distance(self, real: Tensor, fake: Tensor) -> Tensor:
+        measure = (
+            objectives.jensen_shannon if self.objective.distance == "jensen_shannon" else objectives.bhattacharyya
+        )
+        return measure(real, fake, **self._gaussian)
+
+    def _pool(self, real: Tensor, real_keys: Tensor) -> tuple[Tensor, Tensor]:
+        """(values, keys): the current real batch, with gradient, followed by the bank."""
+        assert self.bank is not None
+        embeddings, keys = self.bank.contents()
+        return torch.cat([real, embeddings.to(real.dtype)]), torch.cat([real_keys, keys.to(real_keys.dtype)])
+
+    # --- passes ------------------------------------------------------------------------------------------------------
+
+    def _embed(self, inputs: Tensor, smooth: bool, step: int, rows: slice) -> tuple[Tensor, Tensor | None]:
+        """Embeddings and Jacobian norms of `rows` of the inputs, from one forward pass with a graph."""
+        part = inputs[rows]
+        if not smooth:
+            return self.discriminator(part)[1], None
+        start = self._jacobian_start(step, inputs)[rows]
+        direction = output_direction(self._embedding, part, self.objective.power_steps, start=start)
+        part.requires_grad_()
+        embeddings = self.discriminator(part)[1]
+        return embeddings, norm_along(embeddings, part, direction)
+
+    def _backward_in_parts(self, inputs: Tensor, keys: Tensor, smooth: bool, step: int) -> tuple[Scalars, Scalars]:
+        """The gradient of the whole batch with the memory of a part.
+
+        D's samples do not interact, so the gradient of the batch losses is first taken with respect to the embeddings; then
+        each part is embedded again with a graph, and its share of that gradient and its own smoothness are sent back.
+        """
+        assert self.micro_batch is not None
+        parts = [slice(start, start + self.micro_batch) for start in range(0, len(inputs), self.micro_batch)]
+        with torch.no_grad():
+            embeddings = torch.cat([self.discriminator(inputs[part])[1] for part in parts])
+        embeddings.requires_grad_()
+        losses, watched = self._discriminator_losses(embeddings, keys, None)
+        (gradient,) = torch.autograd.grad(sum(losses.values()), embeddings)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        samples, all_norms = 2 * self.batch, []
+        for part in parts:
+            again, norms = self._embed(inputs, smooth, step, part)
+            surrogate = (again * gradient[part]).sum()
+            if norms is not None:
+                all_norms.append(norms.detach())
+                penalty = (norms - self.objective.lipschitz).square().sum() / samples
+                surrogate = surrogate + self.objective.smoothness_weight * penalty
+            surrogate.backward()
+        if smooth:
+            norms = self._gathered(embeddings.detach(), keys, torch.cat(all_norms))[4]
+            assert norms is not None
+            losses["smoothness"] = self.objective.smoothness_weight * smoothness_penalty(norms, self.objective.lipschitz)
+            watched["jacobian_norm"] = norms.mean()
+        return losses, watched
+
+    def _gathered(
+        self, embeddings: Tensor, keys: Tensor, norms: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+        """Global (real, fake, real keys, fake keys, norms) from local rows [real; fake], in a single message."""
+        n = len(embeddings) // 2
+        columns = [embeddings, keys.to(embeddings.dtype)] + ([] if norms is None else [norms[:, None]])
+        rows = torch.cat(columns, dim=1)
+        # Real and generated rows travel side by side: one row of the message for each row of the batch.
+        message = distributed.gather(torch.cat([rows[:n], rows[n:]], dim=1), self.batch)
+        real, fake = message.chunk(2, dim=1)
+        p, b = embeddings.shape[1], keys.shape[1]
+        gathered_norms = None if norms is None else torch.cat([real[:, p + b], fake[:, p + b]])
+        return real[:, :p], fake[:, :p], real[:, p : p + b].detach(), fake[:, p : p + b].detach(), gathered_norms
+
+    @torch.no_grad()
+    def _keys(self, inputs: Tensor) -> Tensor:
+        """Unit backbone features of the averaged D, by which neighbours are found; empty where nobody looks for any."""
+        if self.bank is None:
+            return inputs.new_empty(len(inputs), 0)
+        return F.normalize(self.average_discriminator.network.features(inputs))  # pyright: ignore[reportCallIssue]
+
+    def _latents(self, purpose: str, step: int, rows: int, like: Tensor) -> Tensor:
+        draws = torch.randn(self.batch, self.latent_size, generator=randomness.generator(self.seed, purpose, step))
+        return draws[distributed.local_slice(self.batch)].to(like)
+
+    def _jacobian_start(self, step: int, inputs: Tensor) -> Tensor:
+        """Random input directions of the power iteration for [real; fake], sliced from those of the global batch."""
+        draws = torch.randn(2, self.batch, *inputs.shape[1:], generator=randomness.generator(self.seed, "jacobian", step))
+        return draws[:, distributed.local_slice(self.batch)].flatten(0, 1).to(inputs)
+
+    def _embedding(self, inputs: Tensor) -> Tensor:
+        return self.discriminator(inputs)[1]
+
+    # --- use ---------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def features(self, inputs: Tensor) -> Tensor:
+        return self.average_discriminator.network.features(inputs)  # pyright: ignore[reportCallIssue]
+
+    @torch.no_grad()
+    def embeddings(self, inputs: Tensor) -> Tensor:
+        return F.normalize(self.average_discriminator.network(inputs)[1])
+
+    @torch.no_grad()
+    def sample(self, latents: Tensor) -> Tensor:
+        return self.average_generator.network(latents)
+
+    def smooth_function(self, inputs: Tensor) -> Tensor:
+        return self.average_discriminator.network(inputs)[1]
