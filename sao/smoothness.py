@@ -136,8 +136,8 @@ def jacobian_audit(
         raise ValueError(f"quantiles must lie between 0 and 1, got {tuple(quantiles)}")
     batches = x.split(batch_size)
     outputs = _output(function, batches[0])
-    alone = _output(function, x[:1])
-    if (alone - outputs[:1]).abs().max() > 1e-2 * outputs.abs().max():
+    copies = _output(function, x[:1].expand_as(batches[0]).clone())
+    if (copies[0] - outputs[0]).abs().max() > 1e-2 * outputs.abs().max():
         raise ValueError("function must treat samples independently and without chance: call eval() on the network first")
     estimates = []
     for step in steps:
@@ -187,7 +187,7 @@ def _jvp(function: Function, x: Tensor, direction: Tensor) -> Tensor:
     """Jv for each sample, without a graph: forward mode, or two reverse passes where an operator has no forward rule."""
     try:
         with torch.no_grad(), forward_ad.dual_level():
-            outputs = forward_ad.unpack_dual(_evaluate(function, forward_ad.make_dual(x.detach(), direction)))
+            outputs = forward_ad.unpack_dual(_evaluate(function, forward_ad.make_dual(x.detach().clone(), direction)))
             return torch.zeros_like(outputs.primal) if outputs.tangent is None else outputs.tangent.clone()
     except (NotImplementedError, RuntimeError) as error:
         if "forward" not in str(error).lower():

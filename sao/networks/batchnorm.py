@@ -53,8 +53,3 @@ class ConditionalBatchNorm(nn.Module):
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(variance * count / (count - 1), self.momentum)
         return (centred * (variance + self.eps).rsqrt().reshape(1, -1, *[1] * (x.ndim - 2))).to(dtype)
-
-
-def check_latents(latents: Tensor, latent_size: int) -> None:
-    if latents.ndim != 2 or len(latents) == 0 or latents.shape[1] != latent_size:
-        raise ValueError(f"latents must have shape (n > 0, {latent_size}), got {tuple(latents.shape)}")

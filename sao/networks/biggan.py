@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.networks.batchnorm import ConditionalBatchNorm, check_latents
+from sao.networks.batchnorm import ConditionalBatchNorm
+from sao.networks.checks import check_latents, check_sizes
 from sao.networks.resnet import normalise_spectrally
 
 BOTTLENECK = 4
@@ -32,9 +33,7 @@ class Generator(nn.Module):
         super().__init__()
         if not 8 <= size <= 256:
             raise ValueError(f"size must be between 8 and 256, got {size}")
-        for name, value in (("channels", channels), ("width", width), ("depth", depth), ("latent_size", latent_size)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        check_sizes(channels=channels, width=width, depth=depth, latent_size=latent_size)
         doublings = max(1, (size // 4).bit_length() - 1)
         self.size, self.latent_size = size, latent_size
         self.start = -(-size // 2**doublings)

@@ -4,7 +4,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao import distributed
-from sao.networks.batchnorm import ConditionalBatchNorm, check_latents
+from sao.networks.batchnorm import ConditionalBatchNorm
+from sao.networks.checks import check_latents, check_sizes
 from sao.networks.head import EmbeddingHead
 from sao.networks.resnet import group_norm, normalise_spectrally
 
@@ -24,6 +25,7 @@ class VectorDiscriminator(nn.Module):
         spectral_normalisation: bool = False,
     ) -> None:
         super().__init__()
+        check_sizes(inputs=inputs, width=width, depth=depth, embedding_size=embedding_size)
         self.inputs, self.backbone_size, self.embedding_size = inputs, width, embedding_size
         self.stem = nn.Linear(inputs, width)
         self.blocks = nn.Sequential(*[ResidualLayer(width) for _ in range(depth)])
@@ -62,6 +64,7 @@ class VectorGenerator(nn.Module):
 
     def __init__(self, outputs: int, width: int = 128, depth: int = 4, latent_size: int = 128) -> None:
         super().__init__()
+        check_sizes(outputs=outputs, width=width, depth=depth, latent_size=latent_size)
         self.latent_size = latent_size
         self.first = nn.Linear(latent_size, width)
         self.norms = nn.ModuleList(ConditionalBatchNorm(width, latent_size) for _ in range(depth))

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm
 
+from sao.networks.checks import check_sizes
 from sao.networks.head import EmbeddingHead
 
 CHANNELS_PER_GROUP = 16
@@ -33,11 +34,7 @@ class Discriminator(nn.Module):
                 f"widths, blocks and downsample must have one entry for each stage, "
                 f"got {len(widths)}, {len(blocks)} and {len(downsample)}"
             )
-        if min(channels, embedding_size, *widths, *blocks) < 1:
-            raise ValueError(
-                f"channels, embedding_size, widths and blocks must be at least 1, "
-                f"got {channels}, {embedding_size}, {tuple(widths)} and {tuple(blocks)}"
-            )
+        check_sizes(channels=channels, embedding_size=embedding_size, widths=min(widths), blocks=min(blocks))
         self.channels = channels
         self.reduction = 2 ** sum(downsample)
         self.backbone_size, self.embedding_size = widths[-1], embedding_size

@@ -1,0 +1,81 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sao import distributed
+from sao.networks.batchnorm import ConditionalBatchNorm
+
+
+def batches(*shape: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [3 + 2 * torch.randn(6, 4, *shape, dtype=torch.float64, generator=generator) for _ in range(3)]
+
+
+@pytest.fixture(params=["one process", "the sums of several"])
+def path(request, monkeypatch):
+    """Both ways to the moments: torch's kernel, and the sums over processes, here with an only process."""
+    if request.param != "one process":
+        monkeypatch.setattr(distributed, "world_size", lambda: 2)
+        monkeypatch.setattr(distributed, "total", lambda tensor: tensor)
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("shape", [(), (5, 3)])
+def test_equals_batchnorm_followed_by_the_conditions_gain_and_bias(shape):
+    norm = ConditionalBatchNorm(4, 3).double()
+    plain = (nn.BatchNorm2d if shape else nn.BatchNorm1d)(4, affine=False).double()
+    condition = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    assert isinstance(norm.gain, nn.Linear)
+    assert isinstance(norm.bias, nn.Linear)
+    extra = [1] * len(shape)
+    gain = 1 + (condition @ norm.gain.weight.T).reshape(6, 4, *extra)
+    bias = (condition @ norm.bias.weight.T).reshape(6, 4, *extra)
+    for training in (True, True, False):
+        norm.train(training)
+        plain.train(training)
+        for x in batches(*shape):
+            ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+            outputs, expected = norm(ours, condition), plain(theirs) * gain + bias
+            torch.testing.assert_close(outputs, expected)
+            weights = torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(2))
+            (own,) = torch.autograd.grad((outputs * weights).sum(), ours)
+            (other,) = torch.autograd.grad((expected * weights).sum(), theirs)
+            torch.testing.assert_close(own, other)
+    torch.testing.assert_close(norm.running_mean, plain.running_mean)
+    torch.testing.assert_close(norm.running_var, plain.running_var)
+
+
+@pytest.mark.usefixtures("path")
+def test_without_a_condition_it_is_batchnorm():
+    norm, plain = ConditionalBatchNorm(4, None).double(), nn.BatchNorm2d(4).double()
+    with torch.no_grad():
+        for ours, theirs in ((norm.gain, plain.weight), (norm.bias, plain.bias)):
+            assert isinstance(ours, nn.Parameter)
+            theirs.copy_(ours.copy_(torch.tensor([0.5, 1.0, -2.0, 3.0])))
+    for x in batches(2, 2):
+        torch.testing.assert_close(norm(x), plain(x))
+    torch.testing.assert_close(norm.running_var, plain.running_var)
+
+
+@pytest.mark.usefixtures("path")
+def test_half_precision_keeps_its_type_and_wide_statistics():
+    norm = ConditionalBatchNorm(4, None)
+    x = batches(5, 3)[0]
+    outputs = norm(x.bfloat16())
+    expected = nn.BatchNorm2d(4)(x.float())
+    torch.testing.assert_close(outputs.float(), expected, rtol=0.03, atol=0.03)
+    assert norm.running_mean.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "x", [torch.zeros(0, 4), torch.zeros(2, 3), torch.zeros(4), torch.zeros(2, 4, 0, 3), torch.zeros(1, 4)]
+)
+def test_wrong_inputs_are_named(x):
+    with pytest.raises(ValueError, match=r"^x "):
+        ConditionalBatchNorm(4, None)(x)
+
+
+def test_a_single_sample_is_welcome_in_evaluation_and_where_it_has_positions():
+    norm = ConditionalBatchNorm(4, None)
+    assert norm(torch.randn(1, 4, 2, 2)).isfinite().all()
+    assert norm.eval()(torch.zeros(1, 4)).shape == (1, 4)

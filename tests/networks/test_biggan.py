@@ -1,0 +1,151 @@
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sao.networks import Generator
+from sao.networks.biggan import Block, SelfAttention
+
+
+def parameters(network: nn.Module) -> int:
+    return sum(p.numel() for p in network.parameters())
+
+
+def attention_maps(network: Generator) -> list[tuple[int, ...]]:
+    """Spatial sizes at which the network attends in one pass."""
+    shapes: list[tuple[int, ...]] = []
+    for module in network.modules():
+        if isinstance(module, SelfAttention):
+            module.register_forward_hook(lambda m, inputs, outputs: shapes.append(tuple(outputs.shape[2:])))
+    with torch.no_grad():
+        network.eval()(torch.zeros(1, network.latent_size))
+    return shapes
+
+
+def test_the_papers_network_has_about_five_million_parameters():
+    network = Generator()
+    assert 4.9e6 <= parameters(network) <= 5.1e6
+    assert not attention_maps(network)
+    blocks = [m for m in network.blocks if isinstance(m, Block)]
+    assert [b.upsample for b in blocks] == [False, True] * 3
+    assert all(b.outputs == 512 and b.convolutions[0].out_channels == 128 for b in blocks)
+    assert network.start == 4
+
+
+def test_the_network_for_128_pixels_is_that_of_biggan_deep():
+    """Channels 16 16 8 4 2 1 times the width over five doublings from 4x4, attention at 64x64."""
+    network = Generator(128, 3, 4, 2, 8)
+    blocks = [m for m in network.blocks if isinstance(m, Block)]
+    assert [b.outputs for b in blocks] == [64, 64, 64, 32, 32, 16, 16, 8, 8, 4]
+    assert [b.convolutions[0].in_channels for b in blocks] == [64, 64, 64, 64, 32, 32, 16, 16, 8, 8]
+    assert attention_maps(network) == [(64, 64)]
+    assert network.start == 4
+
+
+@pytest.mark.parametrize(
+    ("size", "maps"), [(32, []), (64, []), (96, []), (127, [(64, 64)]), (192, [(96, 96)]), (256, [(64, 64)])]
+)
+def test_attention_comes_once_between_64_pixels_and_the_image(size, maps):
+    assert attention_maps(Generator(size, 1, 1, 1, 4)) == maps
+
+
+@pytest.mark.parametrize("size", [8, 9, 12, 15, 16, 17, 28, 31, 32, 33, 48, 64, 65, 96, 128, 129, 255, 256])
+@pytest.mark.parametrize("channels", [1, 5])
+def test_any_size_and_channel_count(size, channels):
+    network = Generator(size, channels, width=1, depth=1, latent_size=4)
+    images = network(torch.randn(2, 4, generator=torch.Generator().manual_seed(0)))
+    assert images.shape == (2, channels, size, size)
+    assert images.abs().max() <= 1
+    images.sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+
+@pytest.mark.parametrize(("width", "depth"), [(1, 1), (3, 3)])
+def test_narrow_and_shallow_versions(width, depth):
+    network = Generator(16, 3, width, depth, 4)
+    assert len(network.blocks) == 2 * depth
+    assert network(torch.zeros(2, 4)).shape == (2, 3, 16, 16)
+
+
+def test_spectral_normalisation_holds_every_weight_at_norm_one():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = Generator(16, 3, 4, 2, 8)
+        for _ in range(80):
+            network(torch.randn(2, 8))
+    layers = [m for m in network.eval().modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    # Condition, first and last layer; in each of four blocks four convolutions and gain and bias of four norms.
+    assert len(layers) == 3 + 4 * (4 + 4 * 2)
+    for layer in layers:
+        assert torch.linalg.matrix_norm(layer.weight.flatten(1), ord=2).item() == pytest.approx(1, rel=0.01)
+
+
+def test_every_latent_makes_an_image_of_its_own():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = Generator(16, 3, 4, 2, 8).eval()
+        latents = torch.randn(3, 8)
+    images = network(latents)
+    torch.testing.assert_close(network(latents[1:2]), images[1:2])
+    assert (images[0] - images[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("outputs", "upsample"), [(8, True), (5, True), (8, False), (3, False)])
+def test_shortcut_keeps_the_first_channels_and_doubles_by_repetition(outputs, upsample):
+    block, x = Block(8, outputs, 4, upsample), torch.randn(2, 8, 3, 3)
+    for parameter in block.convolutions[-1].parameters():
+        nn.init.zeros_(parameter)
+    expected = x[:, :outputs]
+    if upsample:
+        expected = expected.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    torch.testing.assert_close(block(x, torch.randn(2, 4)), expected)
+
+
+def test_block_is_four_times_norm_relu_conv_with_the_doubling_before_the_second():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        block = Block(8, 8, 4, True).double().eval()
+        x, condition = torch.randn(2, 8, 3, 3, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
+    y = x
+    for index, (norm, convolution) in enumerate(zip(block.norms, block.convolutions, strict=True)):
+        y = F.relu(norm(y, condition))
+        if index == 1:
+            y = y.repeat_interleave(2, 2).repeat_interleave(2, 3)
+        assert isinstance(convolution, nn.Conv2d)
+        assert convolution.kernel_size == [(1, 1), (3, 3), (3, 3), (1, 1)][index]
+        y = F.conv2d(y, convolution.weight, convolution.bias, padding="same")
+    expected = y + x.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    torch.testing.assert_close(block(x, condition), expected)
+
+
+def test_attention_equals_a_loop_over_positions():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layer = SelfAttention(8).double()
+        x = torch.randn(2, 8, 4, 6, dtype=torch.float64)
+    unused = torch.empty(0)
+    assert torch.equal(layer(x, unused), x)  # the strength starts at zero
+    nn.init.constant_(layer.strength, 0.7)
+    query, key, value = layer.query(x), F.max_pool2d(layer.key(x), 2), F.max_pool2d(layer.value(x), 2)
+    attended = torch.zeros(2, 4, 4, 6, dtype=torch.float64)
+    for n in range(2):
+        for i in range(4):
+            for j in range(6):
+                scores = torch.stack([query[n, :, i, j] @ k for k in key[n].flatten(1).T])
+                attended[n, :, i, j] = value[n].flatten(1) @ scores.softmax(0)
+    torch.testing.assert_close(layer(x, unused), x + 0.7 * layer.output(attended))
+
+
+@pytest.mark.parametrize("latents", [torch.zeros(0, 4), torch.zeros(4), torch.zeros(2, 3), torch.zeros(2, 4, 1)])
+def test_wrong_latents_are_named(latents: Tensor):
+    with pytest.raises(ValueError, match=r"^latents "):
+        Generator(8, 1, 1, 1, 4)(latents)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("size", 7), ("size", 257), ("channels", 0), ("width", 0), ("depth", 0), ("latent_size", 0)],
+)
+def test_wrong_options_are_named(name, value):
+    with pytest.raises(ValueError, match=f"^{name} "):
+        Generator(**{name: value})

@@ -1,0 +1,176 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sao.networks import Discriminator, discriminator_stages
+from sao.networks.resnet import Block, group_norm
+from sao.smoothness import jacobian_norm
+
+
+def narrow(size: int, channels: int = 3, spectral: bool = False) -> Discriminator:
+    widths, downsample = discriminator_stages(size, [4, 4, 8, 8, 16] if size >= 64 else [4, 8, 8, 16])
+    return Discriminator(channels, widths, [1] * len(widths), downsample, 6, spectral)
+
+
+def parameters(network: nn.Module) -> int:
+    return sum(p.numel() for p in network.parameters())
+
+
+def last_map(network: Discriminator, size: int, channels: int = 3) -> torch.Size:
+    shapes = []
+    network.stages.register_forward_hook(lambda module, inputs, outputs: shapes.append(outputs.shape))
+    with torch.no_grad():
+        network(torch.zeros(1, channels, size, size))
+    return shapes[0]
+
+
+def test_the_papers_network_has_eleven_and_a_half_million_parameters():
+    network = Discriminator()
+    assert parameters(network) == pytest.approx(11.5e6, rel=0.01)
+    assert (network.backbone_size, network.embedding_size) == (512, 128)
+    assert last_map(network, 32) == (1, 512, 4, 4)
+
+
+def test_the_papers_network_for_128_pixels_reduces_32_times():
+    widths, downsample = discriminator_stages(128)
+    assert widths == [64, 64, 128, 256, 512]
+    assert all(downsample)
+    assert narrow(128).reduction == 32
+    assert last_map(narrow(128), 128)[2:] == (4, 4)
+    assert last_map(Discriminator(3, widths, [2] * 5, downsample), 128) == (1, 512, 4, 4)
+
+
+def test_the_papers_network_is_built_as_the_paper_says():
+    """Average pools instead of strides, no max-pool, no first norm, 16 channels a group, ELU, no bias beside a norm."""
+    network = Discriminator()
+    convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
+    norms = [m for m in network.modules() if isinstance(m, nn.GroupNorm)]
+    kinds = {type(m) for m in network.modules()}
+    assert len(convolutions) == 1 + 8 * 2 + 3
+    assert len(norms) == 8 + 3
+    assert all(c.stride == (1, 1) and c.bias is None for c in convolutions)
+    assert all(norm.num_channels // norm.num_groups == 16 for norm in norms)
+    assert not kinds & {nn.ReLU, nn.BatchNorm2d, nn.MaxPool2d}
+    for convolution in convolutions:
+        fan_out = convolution.out_channels * math.prod(convolution.kernel_size)
+        assert convolution.weight.std().item() == pytest.approx(math.sqrt(2 / fan_out), rel=0.1)
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "downsample"), [(3, 4, True), (4, 4, True), (4, 4, False), (3, 4, False)])
+def test_block_is_pool_conv_elu_conv_norm_plus_shortcut(inputs, outputs, downsample):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        block, x = Block(inputs, outputs, downsample).double(), torch.randn(2, inputs, 6, 6, dtype=torch.float64)
+    pooled = F.avg_pool2d(x, 2) if downsample else x
+    residual = F.conv2d(pooled, block.first.weight, padding=1)
+    residual = F.group_norm(F.conv2d(F.elu(residual), block.second.weight, padding=1), 1)
+    shortcut = pooled
+    if isinstance(block.shortcut, nn.Sequential):
+        (convolution, _) = block.shortcut
+        assert isinstance(convolution, nn.Conv2d)
+        shortcut = F.group_norm(F.conv2d(pooled, convolution.weight), 1)
+    assert isinstance(block.shortcut, nn.Sequential) == (downsample or inputs != outputs)
+    torch.testing.assert_close(block(x), F.elu(residual + shortcut))
+
+
+@pytest.mark.parametrize("size", [8, 9, 12, 15, 16, 17, 28, 32, 33, 48, 63, 64, 65, 96, 127, 128, 200, 256])
+@pytest.mark.parametrize("channels", [1, 4])
+def test_any_size_and_channel_count(size, channels):
+    network = narrow(size, channels)
+    features, embeddings = network(torch.rand(2, channels, size, size))
+    assert features.shape == (2, 16)
+    assert embeddings.shape == (2, 6)
+    assert min(last_map(network, size, channels)[2:]) >= 2
+    embeddings.sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+
+def test_features_and_embed_are_the_two_halves_of_forward():
+    network, images = narrow(16), torch.rand(2, 3, 16, 16)
+    features, embeddings = network(images)
+    assert torch.equal(network.features(images), features)
+    assert torch.equal(network.embed(images), embeddings)
+
+
+@pytest.mark.parametrize("spectral", [False, True])
+def test_samples_never_interact(spectral):
+    """In the paper's way of training too: nothing differs between training and evaluation mode."""
+    network = narrow(16, spectral=spectral).double().eval()
+    images = torch.randn(3, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    embeddings = network.embed(images.requires_grad_())
+    (gradient,) = torch.autograd.grad(embeddings[1].square().sum(), images)
+    assert gradient[1].abs().sum() > 0
+    assert (gradient[[0, 2]] == 0).all()
+    torch.testing.assert_close(network.embed(images[1:2]), embeddings[1:2])
+    if not spectral:
+        torch.testing.assert_close(network.train().embed(images), embeddings)
+
+
+def test_spectral_normalisation_holds_every_weight_at_norm_one():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = narrow(8, spectral=True)
+        for _ in range(60):
+            network(torch.zeros(1, 3, 8, 8))
+    layers = [m for m in network.eval().modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert len(layers) == 1 + 4 * 2 + 3 + 2
+    for layer in layers:
+        assert torch.linalg.matrix_norm(layer.weight.flatten(1), ord=2).item() == pytest.approx(1, rel=0.01)
+    plain = torch.linalg.matrix_norm(narrow(8).stem.weight.flatten(1), ord=2)
+    assert abs(plain.item() - 1) > 0.05
+
+
+@pytest.mark.parametrize("spectral", [False, True])
+def test_the_jacobian_penalty_trains_it(spectral):
+    network = narrow(8, spectral=spectral)
+    norms = jacobian_norm(network.embed, torch.rand(2, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    norms.sum().backward()
+    assert network.stem.weight.isfinite().all()
+    gradients = [p.grad for name, p in network.named_parameters() if p.ndim > 1]
+    assert all(g is not None and g.isfinite().all() and g.abs().sum() > 0 for g in gradients)
+
+
+@pytest.mark.parametrize("channels", [1, 7, 16, 40, 50, 56, 64, 100, 127])
+def test_groups_divide_any_width(channels):
+    norm = group_norm(channels)
+    per_group = channels // norm.num_groups
+    assert per_group >= min(16, channels)
+    assert norm(torch.randn(2, channels, 2, 2)).shape == (2, channels, 2, 2)
+
+
+def test_widths_of_ones_own_choose_the_depth():
+    widths, downsample = discriminator_stages(32, [16, 32])
+    assert (widths, downsample) == ([16, 32], [False, True])
+    assert discriminator_stages(8)[1] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        torch.zeros(2, 1, 16, 16),
+        torch.zeros(0, 3, 16, 16),
+        torch.zeros(3, 16, 16),
+        torch.zeros(2, 3, 16, 7),
+        torch.zeros(2, 3, 4, 16),
+    ],
+)
+def test_wrong_images_are_named(images: Tensor):
+    with pytest.raises(ValueError, match=r"^images "):
+        narrow(16)(images)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"widths": (8, 8)}, "widths"),
+        ({"blocks": (1, 1, 1, 0)}, "blocks"),
+        ({"channels": 0}, "channels"),
+        ({"embedding_size": 0}, "embedding_size"),
+    ],
+)
+def test_wrong_options_are_named(change, name):
+    with pytest.raises(ValueError, match=name):
+        Discriminator(**change)

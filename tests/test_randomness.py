@@ -1,0 +1,68 @@
+import itertools
+
+import pytest
+import torch
+
+from sao.randomness import batch_rows, derived_seed, generator
+
+
+def test_the_same_arguments_give_the_same_draws_and_no_global_state_is_touched():
+    state = torch.get_rng_state()
+    first = torch.randn(5, generator=generator(1, "latents", 2))
+    second = torch.randn(5, generator=generator(1, "latents", 2))
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_seeds_are_the_same_in_another_process_and_version():
+    """Resumed runs depend on them: Python's own hash would change from process to process."""
+    assert derived_seed(3, "epoch", 7) == 1784785678570908734
+
+
+def test_seeds_differ_for_different_arguments():
+    triples = [*itertools.product(range(12), ["a", "b", "a/1", "1/a"], range(40)), (1, "1/1", 1), (11, "1", 1)]
+    seeds = [derived_seed(*triple) for triple in triples]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_streams_are_uncorrelated():
+    n = 20_000
+    arguments = [(0, "a", 0), (1, "a", 0), (0, "b", 0), (0, "a", 1)]
+    streams = torch.stack([torch.randn(n, generator=generator(*a)) for a in arguments])
+    correlations = torch.corrcoef(streams) - torch.eye(len(streams))
+    assert correlations.abs().max() < 4.5 / n**0.5
+
+
+@pytest.mark.parametrize(("samples", "batch"), [(12, 4), (13, 4), (5, 5), (7, 1), (9, 5)])
+def test_each_epoch_is_a_permutation_cut_into_batches(samples, batch):
+    per_epoch = samples // batch
+    orders = []
+    for epoch in range(3):
+        steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)
+        rows = torch.cat([batch_rows(0, step, batch, samples) for step in steps])
+        assert len(rows) == per_epoch * batch
+        assert len(rows.unique()) == len(rows)
+        assert int(rows.min()) >= 0
+        assert int(rows.max()) < samples
+        orders.append(rows.tolist())
+    assert orders[0] != orders[1]
+    assert orders[1] != orders[2]
+
+
+def test_batches_depend_on_nothing_but_the_arguments():
+    forwards = [batch_rows(3, step, 4, 30).tolist() for step in range(20)]
+    backwards = [batch_rows(3, step, 4, 30).tolist() for step in reversed(range(20))]
+    assert forwards == backwards[::-1]
+    assert forwards != [batch_rows(4, step, 4, 30).tolist() for step in range(20)]
+
+
+def test_every_row_is_seen_over_the_epochs():
+    seen = torch.cat([batch_rows(0, step, 4, 7) for step in range(20)])
+    assert sorted(set(seen.tolist())) == list(range(7))
+
+
+@pytest.mark.parametrize(("arguments", "name"), [((0, 0, 0, 5), "batch"), ((0, 0, 6, 5), "batch"), ((0, -1, 2, 5), "step")])
+def test_batch_rows_names_the_wrong_argument(arguments, name):
+    with pytest.raises(ValueError, match=rf"^{name} "):
+        batch_rows(*arguments)

@@ -1,0 +1,426 @@
+import math
+from typing import Literal
+
+import pytest
+import reference
+import scipy.stats
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sao.smoothness import jacobian_audit, jacobian_norm, norm_along, output_direction, smoothness_penalty
+
+STARTS: tuple[Literal["input", "output"], ...] = ("input", "output")
+both_starts = pytest.mark.parametrize("start", STARTS)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def conv_net(seed: int) -> tuple[nn.Module, Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = nn.Sequential(
+            nn.Conv2d(2, 6, 3, padding=1),
+            nn.GroupNorm(2, 6),
+            nn.ELU(),
+            nn.AvgPool2d(2),
+            nn.Conv2d(6, 4, 3, padding=1),
+            nn.GroupNorm(2, 4),
+            nn.ELU(),
+            nn.Flatten(),
+            nn.Linear(36, 5),
+        ).double()
+        return net, torch.randn(4, 2, 6, 6, dtype=torch.float64)
+
+
+def mlp(seed: int) -> tuple[nn.Module, Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = nn.Sequential(
+            nn.Linear(7, 12), nn.ELU(), nn.Linear(12, 12), nn.GroupNorm(3, 12), nn.ELU(), nn.Linear(12, 6)
+        ).double()
+        return net, torch.randn(4, 7, dtype=torch.float64)
+
+
+both_nets = pytest.mark.parametrize("build", [conv_net, mlp])
+
+
+def exact_norms(function, x: Tensor) -> Tensor:
+    return torch.stack([torch.linalg.svdvals(matrix)[0] for matrix in reference.jacobians(function, x)]).detach()
+
+
+# --- the estimate against the full Jacobian ------------------------------------------------------------------------------
+
+
+@both_nets
+@both_starts
+@pytest.mark.parametrize("seed", range(3))
+def test_estimate_rises_to_the_exact_norm_and_never_passes_it(build, start, seed):
+    net, x = build(seed)
+    exact = exact_norms(net, x)
+    before = torch.zeros(len(x), dtype=torch.float64)
+    for steps in (1, 2, 5, 40):
+        estimate = jacobian_norm(net, x, steps, start, seeded(seed)).detach()
+        assert estimate.shape == (len(x),)
+        assert (estimate <= exact * (1 + 1e-12)).all()
+        assert (estimate >= before * (1 - 1e-12)).all()
+        before = estimate
+    torch.testing.assert_close(before, exact, rtol=0.01, atol=0)
+
+
+@both_nets
+@both_starts
+@pytest.mark.parametrize("steps", [1, 3])
+def test_value_and_gradient_are_those_of_the_literal_algorithm(build, start, steps):
+    """The input start is Algorithm 1 of the transposed Jacobian."""
+    net, x = build(5)
+    parameters = list(net.parameters())
+    weights = torch.tensor([0.5, -1.0, 2.0, 1.5], dtype=torch.float64)
+    ours = jacobian_norm(net, x, steps, start, seeded(1))
+    matrices = reference.jacobians(net, x)
+    like = net(x) if start == "output" else x
+    draws = torch.randn(like.shape, dtype=torch.float64, generator=seeded(1))
+    theirs = reference.algorithm_1(matrices if start == "output" else [m.T for m in matrices], draws, steps)
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    own = torch.autograd.grad((weights * ours).sum(), parameters, allow_unused=True)
+    other = torch.autograd.grad((weights * theirs).sum(), parameters, allow_unused=True)
+    for name, a, b in zip(dict(net.named_parameters()), own, other, strict=True):
+        a, b = (torch.zeros(()) if g is None else g for g in (a, b))  # the last bias moves no Jacobian
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10, msg=lambda m, name=name: f"{name}: {m}")
+    assert sum(float(g.abs().sum()) for g in own if g is not None) > 0
+
+
+@both_starts
+def test_gradient_of_the_penalty_passes_gradcheck(start):
+    """With a single output the last direction is known, so the estimate is the norm itself: a function to differentiate."""
+    x = torch.randn(3, 4, dtype=torch.float64, generator=seeded(2))
+
+    def penalty(weight: Tensor, bias: Tensor) -> Tensor:
+        norms = jacobian_norm(lambda t: F.elu(t @ weight + bias).sum(1, keepdim=True), x, 1, start, seeded(3))
+        return smoothness_penalty(norms, 0.7)
+
+    weight = torch.randn(4, 5, dtype=torch.float64, generator=seeded(4)).requires_grad_()
+    bias = torch.randn(5, dtype=torch.float64, generator=seeded(5)).requires_grad_()
+    assert torch.autograd.gradcheck(penalty, (weight, bias))
+
+
+def test_both_starts_have_the_same_distribution():
+    """One sample repeated gives independent draws; both follow √(Σσ⁴a² / Σσ²a²) with normal a."""
+    net, x = mlp(6)
+    draws = 6000
+    many = x[:1].expand(draws, -1)
+    values = torch.linalg.svdvals(reference.jacobians(net, x[:1])[0])
+    a = torch.randn(draws, len(values), dtype=torch.float64, generator=seeded(7)).square()
+    samples = {"formula": ((a @ values**4) / (a @ values**2)).sqrt().detach()}
+    for seed, start in enumerate(STARTS):
+        samples[start] = jacobian_norm(net, many, 1, start, seeded(seed)).detach()
+    for one, two in (("input", "output"), ("input", "formula"), ("output", "formula")):
+        first, second = samples[one], samples[two]
+        error = math.sqrt((first.var() + second.var()) / draws)
+        assert abs(first.mean() - second.mean()) < 4 * error, (one, two)
+        test = scipy.stats.ks_2samp(first.numpy(), second.numpy())
+        assert test.pvalue > 1e-3, (one, two)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@both_nets
+@both_starts
+def test_each_sample_has_its_own_estimate(build, start):
+    net, x = build(8)
+    changed = x.clone()
+    changed[1] *= 3
+    before = jacobian_norm(net, x, 2, start, seeded(9))
+    after = jacobian_norm(net, changed, 2, start, seeded(9))
+    same = torch.tensor([True, False, True, True])
+    torch.testing.assert_close(after[same], before[same], rtol=1e-12, atol=0)
+    assert abs(after[1] - before[1]) > 1e-6
+
+
+# --- shapes, callables, third parties ------------------------------------------------------------------------------------
+
+
+@both_starts
+@pytest.mark.parametrize("shape", [(3, 1), (1, 5), (2, 1, 4, 4), (2, 3, 2, 2, 2)])
+@pytest.mark.parametrize("output", ["(n,)", "(n, 1)", "(n, 3)", "(n, 2, 2, 2)"])
+def test_any_shape_of_inputs_and_outputs(start, shape, output):
+    size = {"(n,)": (), "(n, 1)": (1,), "(n, 3)": (3,), "(n, 2, 2, 2)": (2, 2, 2)}[output]
+    weight = torch.randn(math.prod(shape[1:]), math.prod(size), dtype=torch.float64, generator=seeded(1))
+    x = torch.randn(shape, dtype=torch.float64, generator=seeded(2))
+    estimate = jacobian_norm(lambda t: (t.flatten(1) @ weight).reshape(-1, *size), x, 60, start, seeded(3))
+    torch.testing.assert_close(estimate, torch.linalg.svdvals(weight)[0].expand(len(x)), rtol=0.01, atol=0)
+
+
+def test_single_precision_stays_below_the_norm_too():
+    net, x = conv_net(1)
+    exact = exact_norms(net, x)
+    for start in STARTS:
+        estimate = jacobian_norm(net.float(), x.float(), 30, start, seeded(1))  # pyright: ignore[reportArgumentType]
+        assert estimate.dtype == torch.float32
+        assert (estimate <= exact * (1 + 1e-5)).all()
+
+
+@both_starts
+def test_the_jacobian_is_never_built(start):
+    """Its 4·10¹⁰ entries would not fit anywhere."""
+    scale = torch.linspace(0.5, 2, 200_000)
+    estimate = jacobian_norm(lambda t: t * scale, torch.ones(2, 200_000), 3, start, seeded(0))
+    assert (estimate <= 2 + 1e-4).all()
+    assert (estimate > 1.5).all()
+
+
+def test_draws_come_from_the_generator_alone():
+    net, x = mlp(2)
+    state = torch.get_rng_state()
+    first, second = (jacobian_norm(net, x, generator=seeded(4)) for _ in range(2))
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(first, jacobian_norm(net, x, generator=seeded(5)))
+    assert not torch.equal(first, jacobian_norm(net, x))
+
+
+class NoForwardMode(torch.autograd.Function):
+    """An operator of a third party that has only a backward rule."""
+
+    calls = 0
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        NoForwardMode.calls += 1
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, *gradients: Tensor) -> Tensor:
+        return gradients[0] * ctx.saved_tensors[0].cos()
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x, need_weights=False)[0].mean(1)
+
+
+def third_party(name: str) -> tuple[nn.Module, Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        match name:
+            case "batch norm":
+                normed = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2))
+                net = nn.Sequential(normed, nn.Flatten(), nn.Linear(16, 3))
+                net(torch.randn(8, 1, 6, 6))  # running statistics that are not the initial ones
+                x = torch.randn(3, 1, 6, 6)
+            case "transformer":
+                net, x = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=True), torch.randn(3, 5, 4)
+            case "attention":
+                net, x = Attention(), torch.randn(3, 5, 4)
+            case _:
+                raise ValueError(name)
+        return net.double().eval(), x.double()
+
+
+@both_starts
+@pytest.mark.parametrize("name", ["batch norm", "transformer", "attention"])
+def test_encoders_of_third_parties(name, start):
+    net, x = third_party(name)
+    exact = exact_norms(net, x)
+    for steps in (1, 60):
+        estimate = jacobian_norm(net, x, steps, start, seeded(1))
+        assert (estimate <= exact * (1 + 1e-10)).all()
+    torch.testing.assert_close(estimate, exact, rtol=0.01, atol=0)
+    (gradient, *_) = torch.autograd.grad(estimate.sum(), [p for p in net.parameters() if p.ndim > 1])
+    assert gradient.abs().sum() > 0
+
+
+@both_starts
+def test_operators_without_a_forward_rule_fall_back_on_two_reverse_passes(start):
+    weight = torch.randn(4, 3, dtype=torch.float64, generator=seeded(1)).requires_grad_()
+    x = torch.randn(5, 4, dtype=torch.float64, generator=seeded(2))
+    without = jacobian_norm(lambda t: NoForwardMode.apply(t @ weight), x, 2, start, seeded(3))
+    assert NoForwardMode.calls > 0
+    having = jacobian_norm(lambda t: (t @ weight).sin(), x, 2, start, seeded(3))
+    torch.testing.assert_close(without, having)
+    torch.testing.assert_close(torch.autograd.grad(without.sum(), weight)[0], torch.autograd.grad(having.sum(), weight)[0])
+
+
+def test_errors_of_the_function_are_not_swallowed():
+    def broken(x: Tensor) -> Tensor:
+        raise RuntimeError("out of cheese")
+
+    with pytest.raises(RuntimeError, match="out of cheese"):
+        jacobian_norm(broken, torch.ones(2, 3))
+
+
+@both_starts
+def test_a_constant_function_has_norm_zero_and_finite_gradients(start):
+    weight = torch.zeros(3, 2, requires_grad=True)
+    norms = jacobian_norm(lambda t: t @ weight, torch.ones(2, 3), 2, start, seeded(0))
+    assert (norms == 0).all()
+    smoothness_penalty(norms).backward()
+    assert weight.grad is not None
+    assert weight.grad.isfinite().all()
+
+
+@both_starts
+def test_the_caller_may_have_switched_gradients_off(start):
+    net, x = mlp(1)
+    expected = jacobian_norm(net, x, 1, start, seeded(1))
+    with torch.no_grad():
+        torch.testing.assert_close(jacobian_norm(net, x, 1, start, seeded(1)), expected)
+    assert not x.requires_grad
+    assert all(p.grad is None for p in net.parameters())
+
+
+# --- training: one forward pass with a graph -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_penalty_shares_the_forward_pass_of_the_losses(steps):
+    net, x = conv_net(3)
+    graphs = []
+
+    def counted(inputs: Tensor) -> Tensor:
+        graphs.append(torch.is_grad_enabled())
+        return net(inputs)
+
+    direction = output_direction(counted, x, steps, seeded(1))
+    assert not direction.requires_grad
+    torch.testing.assert_close(direction.flatten(1).norm(dim=1), torch.ones(len(x), dtype=torch.float64))
+    inputs = x.clone().requires_grad_()
+    outputs = counted(inputs)
+    loss = outputs.square().mean() + smoothness_penalty(norm_along(outputs, inputs, direction), 0.3)
+    # One pass with a graph serves the loss and the penalty; of the others, a forward mode one for each step has none.
+    assert graphs.count(False) == steps
+    assert graphs.count(True) == steps
+    separate = net(x).square().mean() + (jacobian_norm(net, x, steps, generator=seeded(1)) - 0.3).square().mean()
+    torch.testing.assert_close(loss, separate)
+    for own, other in zip(
+        torch.autograd.grad(loss, list(net.parameters())),
+        torch.autograd.grad(separate, list(net.parameters())),
+        strict=True,
+    ):
+        torch.testing.assert_close(own, other)
+
+
+def test_given_directions_make_parts_of_a_batch_agree_with_the_whole():
+    net, x = mlp(4)
+    start = torch.randn(x.shape, dtype=x.dtype, generator=seeded(1))
+    whole = output_direction(net, x, 2, start=start)
+    torch.testing.assert_close(whole, output_direction(net, x, 2, seeded(1)))
+    parts = [output_direction(net, x[rows], 2, start=start[rows]) for rows in (slice(0, 1), slice(1, 4))]
+    torch.testing.assert_close(torch.cat(parts), whole)
+
+
+def test_penalty_by_hand():
+    assert smoothness_penalty(torch.tensor([1.0, 3.0])).item() == 2
+    assert smoothness_penalty(torch.tensor([1.0, 3.0]), target=2).item() == 1
+
+
+# --- the audit -----------------------------------------------------------------------------------------------------------
+
+
+def test_audit_converges_to_the_exact_values():
+    net, x = conv_net(4)
+    audit = jacobian_audit(net, x, steps=(40, 1, 4, 4))
+    assert audit.steps == (1, 4, 40)
+    assert audit.estimates.shape == (3, len(x))
+    assert not audit.estimates.requires_grad
+    assert (audit.estimates.diff(dim=0) >= -1e-12).all()
+    assert audit.exact is not None
+    torch.testing.assert_close(audit.exact, exact_norms(net, x))
+    torch.testing.assert_close(audit.estimates[-1], audit.exact, rtol=0.01, atol=0)
+    assert torch.equal(jacobian_audit(net, x, (1, 4, 40)).estimates, audit.estimates)
+    assert not torch.equal(jacobian_audit(net, x, (1, 4, 40), seed=1).estimates, audit.estimates)
+
+
+def test_audit_reads_as_a_table_of_quantiles():
+    x = torch.ones(5, 2, dtype=torch.float64) * torch.tensor([[1.0], [2.0], [3.0], [4.0], [5.0]])
+    audit = jacobian_audit(lambda t: t.square().sum(1, keepdim=True) / 2, x, (1, 2), quantiles=(0, 0.5, 1))
+    root = math.sqrt(2)
+    lines = str(audit).splitlines()
+    assert "5 samples" in lines[0]
+    assert lines[1].split() == ["steps", "q0", "q50", "q100"]
+    for line, name in zip(lines[2:], ["1", "2", "exact"], strict=True):
+        assert line.split() == [name, f"{root:.4g}", f"{3 * root:.4g}", f"{5 * root:.4g}"]
+    assert len({len(line) for line in lines[1:]}) == 1
+
+
+def test_audit_leaves_the_exact_value_out_where_it_would_be_dear():
+    net, x = mlp(1)
+    entries = x.numel() * 6
+    assert jacobian_audit(net, x, (1,), exact_limit=entries).exact is not None
+    audit = jacobian_audit(net, x, (1,), exact_limit=entries - 1)
+    assert audit.exact is None
+    assert "exact" not in str(audit)
+
+
+def test_audit_in_batches_and_of_half_precision():
+    net, x = mlp(1)
+    whole, parts = jacobian_audit(net, x, (30,)), jacobian_audit(net, x, (30,), batch_size=3)
+    assert whole.exact is not None
+    assert parts.exact is not None
+    torch.testing.assert_close(parts.exact, whole.exact)
+    torch.testing.assert_close(parts.estimates, whole.estimates, rtol=0.01, atol=0)
+    assert "q50" in str(jacobian_audit(lambda t: 2 * t, x.bfloat16(), (1,), exact_limit=0))
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(7), nn.Dropout()])
+def test_audit_refuses_batch_statistics_and_chance(layer):
+    x = torch.randn(6, 7, generator=seeded(1))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        with pytest.raises(ValueError, match=r"^function .*eval\(\)"):
+            jacobian_audit(layer.train(), x, (1,))
+    jacobian_audit(layer.eval(), x, (1,))
+
+
+# --- wrong arguments -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "name"),
+    [
+        ({"x": torch.zeros(0, 3)}, ValueError, "x"),
+        ({"x": torch.zeros(3)}, ValueError, "x"),
+        ({"x": torch.zeros(2, 0)}, ValueError, "x"),
+        ({"x": torch.ones(2, 3, dtype=torch.int64)}, ValueError, "x"),
+        ({"x": torch.full((2, 3), math.nan)}, FloatingPointError, "x"),
+        ({"x": torch.full((2, 3), math.inf)}, FloatingPointError, "x"),
+        ({"steps": 0}, ValueError, "steps"),
+        ({"function": lambda t: (t, t)}, ValueError, "function"),
+        ({"function": lambda t: t.sum()}, ValueError, "function"),
+        ({"function": lambda t: t[:1]}, ValueError, "function"),
+        ({"function": lambda t: t * math.nan}, FloatingPointError, "function"),
+        ({"start": "middle"}, ValueError, "start"),
+    ],
+)
+def test_jacobian_norm_names_the_wrong_argument(change, error, name):
+    arguments = {"function": lambda t: 2 * t, "x": torch.ones(2, 3)} | change
+    for start in STARTS:
+        with pytest.raises(error, match=rf"^{name} "):
+            jacobian_norm(**({"start": start} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "name"),
+    [
+        (lambda x: output_direction(torch.sin, x, start=torch.ones(1, 3)), ValueError, "start"),
+        (lambda x: output_direction(torch.sin, x[:0]), ValueError, "x"),
+        (lambda x: norm_along(x.sin(), x, torch.ones(2, 3)), ValueError, "inputs"),
+        (lambda x: norm_along(x.sin(), x.requires_grad_(), torch.ones(2, 3)), ValueError, "outputs"),
+        (lambda x: norm_along(x.requires_grad_().sin(), x, torch.ones(2, 2)), ValueError, "direction"),
+        (lambda x: smoothness_penalty(x), ValueError, "norms"),
+        (lambda x: smoothness_penalty(x[:0, 0]), ValueError, "norms"),
+        (lambda x: smoothness_penalty(x[0] * math.nan), FloatingPointError, "norms"),
+        (lambda x: jacobian_audit(torch.sin, x, ()), ValueError, "steps"),
+        (lambda x: jacobian_audit(torch.sin, x, (0, 1)), ValueError, "steps"),
+        (lambda x: jacobian_audit(torch.sin, x, quantiles=(0.5, 95)), ValueError, "quantiles"),
+        (lambda x: jacobian_audit(torch.sin, x[:0]), ValueError, "x"),
+    ],
+)
+def test_the_parts_name_the_wrong_argument(call, error, name):
+    with pytest.raises(error, match=rf"^{name} "):
+        call(torch.ones(2, 3))
