@@ -34,8 +34,7 @@ def main() -> None:
             n = len(opened.dataset.train) + len(opened.dataset.test)
             print(f"{name}: {seconds:.1f} s, {n / seconds:.0f} images/s ({n} images, {options.workers} workers)")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"peak memory: {peak:.0f} MB (with torch and the training part copied), largest worker {children:.0f} MB")
+    print(f"peak memory of this process: {peak:.0f} MB (torch, the images that were written, the training part)")
 
 
 def write_images(folder: Path, count: int, npz: Path | None) -> None:

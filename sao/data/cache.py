@@ -30,7 +30,7 @@ _ABANDONED_SECONDS = 3600  # only for a folder whose writer died in the instant 
 
 @dataclass(frozen=True)
 class Stored:
-    """One entry: pixels (n, h, w, c) mapped read-only from disk, and the facts that were stored with them."""
+    """One entry: pixels (n, h, w, c) mapped from disk, and the facts that were stored with them."""
 
     pixels: np.ndarray
     facts: dict[str, Any]
@@ -56,7 +56,7 @@ class Cache:
         try:
             with self.explained():
                 facts = json.loads((entry / "facts.json").read_text("utf-8"))
-                pixels = np.load(entry / "pixels.npy", mmap_mode="r", allow_pickle=False)
+                pixels = _mapped(entry / "pixels.npy")
             if pixels.dtype != np.uint8 or list(pixels.shape) != facts["shape"]:
                 raise ValueError("not what was written")
         except InputError:
@@ -170,6 +170,20 @@ class Writer:
     def _write_header(self) -> None:
         header = {"descr": "|u1", "fortran_order": False, "shape": (self._count, *self._shape)}
         np.lib.format.write_array_header_1_0(self._stream, header)
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """Copy-on-write: the file cannot be changed, yet torch, which warns about arrays it may not write to, is content.
+
+    The system can refuse such a mapping of more than its memory, since all of it might be written; one to read it never
+    refuses.
+    """
+    try:
+        return np.load(path, mmap_mode="c", allow_pickle=False)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def _sync(stream: IO) -> None:

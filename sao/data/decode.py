@@ -124,11 +124,12 @@ def decode(data: bytes, recipe: Recipe) -> Picture | Failure:
             header = _header(image)
             if isinstance(header, Failure):
                 return header
-            orientation = _orientation(image)
             if image.format == "JPEG":
                 # Lets libjpeg decode a large photograph at 1/2, 1/4 or 1/8, never below twice what is needed.
                 image.draft(None, (2 * recipe.size, 2 * recipe.size))
-            pixels = fit(eight_bits(image), recipe, orientation)
+            loaded = eight_bits(image)
+            # Asked only now: Pillow turns a TIFF itself while loading it, and then takes the tag away.
+            pixels = fit(loaded, recipe, _orientation(image))
     except Exception as error:  # Pillow raises nearly every kind on damaged files
         return _damage(error)
     return Picture(header, pixels)
@@ -159,7 +160,7 @@ def fit(image: Image.Image, recipe: Recipe, orientation: int = 1) -> np.ndarray:
         scale = size / max(width, height)
         inner = max(1, round(width * scale)), max(1, round(height * scale))
     if image.size != inner:
-        image = image.resize(inner, Image.Resampling.LANCZOS, box=box, reducing_gap=3.0)
+        image = image.resize(inner, Image.Resampling.LANCZOS, box=box)
     image = _on_white(image)  # after resizing, so that only these few pixels are blended
     wanted = "L" if recipe.channels == 1 else "RGB"
     if image.mode != wanted:

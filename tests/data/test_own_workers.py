@@ -1,0 +1,44 @@
+"""Chunks over processes: in order, and a process that dies costs one item."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from sao.data.workers import in_order
+
+CRASHING = """
+import os, sys
+sys.path.insert(0, {folder!r})
+from {module} import double
+from sao.data.workers import in_order
+chunks = [[i, i + 1] for i in range(0, 40, 2)]
+print([x for chunk in in_order(double, chunks, 2, lambda item: ("lost", item)) for x in chunk])
+"""
+
+
+def double(chunk):
+    if 13 in chunk:
+        os._exit(1)  # as a segmentation fault would
+    return [2 * item for item in chunk]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_results_come_in_order(workers):
+    chunks = [[i] * (i % 3 + 1) for i in range(30)]
+    result = list(in_order(sorted, iter(chunks), workers, lambda item: item))
+    assert result == chunks
+
+
+def test_a_crash_costs_only_the_item_that_caused_it():
+    folder, file = os.path.split(__file__)
+    script = CRASHING.format(folder=folder, module=file.removesuffix(".py"))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    expected = [2 * i if i != 13 else ("lost", 13) for i in range(40)]
+    assert done.stdout.strip() == str(expected)
+
+
+def test_an_error_in_the_function_reaches_the_caller():
+    with pytest.raises(TypeError):
+        list(in_order(sorted, [[1, "a"]], 2, lambda item: item))
