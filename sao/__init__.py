@@ -1,3 +1,19 @@
 """sao: representations learnt by the discriminator of a GAN, without labels and without augmented views."""
 
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from sao.model import Model, load
+
+__all__ = ["Model", "__version__", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch and the rest when they are first asked for: `sao --help` should not wait for them."""
+    if name in ("Model", "load"):
+        from sao import model
+
+        return getattr(model, name)
+    raise AttributeError(f"module 'sao' has no attribute {name!r}")

@@ -6,11 +6,29 @@ comes back, and the sum of the parameter gradients over processes is the gradien
 """
 
 import itertools
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+
+@contextmanager
+def processes(device: str = "auto") -> Iterator[None]:
+    """Join the group that torchrun describes in the environment; outside torchrun there is one process and nothing to do."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    accelerated = device != "cpu" and torch.cuda.is_available()
+    if accelerated:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if accelerated else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 def world_size() -> int:

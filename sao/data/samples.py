@@ -88,7 +88,7 @@ class Dataset:
 
 def pixels_to_inputs(pixels: Tensor) -> Tensor:
     """uint8 (n, h, w, c) → float32 (n, c, h, w) in [-1, 1], on the tensor's own device."""
-    return pixels.permute(0, 3, 1, 2).to(torch.float32).div_(127.5).sub_(1.0)
+    return pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format).div_(127.5).sub_(1.0)
 
 
 def _check_rows(n: int, labels: np.ndarray | None, names: Sequence[str] | None) -> None:

@@ -1,142 +1,90 @@
-"""Spherical k-means: every restart at once, k-means++ starts, empty clusters refilled.
+"""Clustering metrics: the paper's protocol, the stricter one beside it, and agreement between seeds."""
 
-Axes: n samples, d dimensions, r restarts, k clusters. All restarts share each pass over the features, which turns many
-thin matrix products into one wide one; a restart leaves the pass when no sample changes cluster.
-"""
-
-import math
-from dataclasses import dataclass
+import itertools
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from sao.errors import InputError
-from sao.evaluation.inputs import feature_matrix, unit_rows
-
-CHUNK = 16_384  # rows in flight: bounds memory at CHUNK x r x k numbers
-
-
-@dataclass(frozen=True, eq=False)
-class SphericalKMeans:
-    """Unit centroids (k, d) of one restart and the sum of cosines of the samples with their centroids."""
-
-    centroids: Tensor
-    cosine_sum: float
-    iterations: int
-
-    def assign(self, features: Any) -> Tensor:
-        """Cluster (n,) of each sample: the centroid of greatest cosine."""
-        return self.nearest(features)[0]
-
-    def nearest(self, features: Any) -> tuple[Tensor, Tensor]:
-        """Cluster (n,) and cosine with its centroid (n,)."""
-        features = feature_matrix("features", features)
-        if features.shape[1] != self.centroids.shape[1]:
-            raise InputError(
-                f"features has {features.shape[1]} dimensions but the centroids have {self.centroids.shape[1]}: "
-                "cluster and assign features of the same layer"
-            )
-        features = unit_rows(features).to(self.centroids)
-        parts = [(chunk @ self.centroids.mT).max(dim=1) for chunk in features.split(CHUNK)]
-        return torch.cat([p.indices for p in parts]), torch.cat([p.values for p in parts])
+from sao.evaluation.inputs import feature_matrix, label_codes, train_and_test
+from sao.evaluation.kmeans import spherical_kmeans
+from sao.evaluation.partitions import ari, best_matching, matched_accuracy, nmi, purity
+from sao.evaluation.result import Metric
 
 
-def spherical_kmeans(
-    features: Any, k: int, repeats: int = 20, seed: int = 0, iterations: int = 300, chunk: int = CHUNK
-) -> list[SphericalKMeans]:
-    """`repeats` independent runs; run i depends on seed + i only, so asking for more runs leaves the first ones alone."""
+def kmeans_accuracy(features: Any, labels: Any, k: int | None = None, repeats: int = 20, seed: int = 0) -> Metric:
+    """The paper's protocol: fit and match on the validation features themselves; mean over the repeats."""
+    return clustering(features, labels, k, repeats, seed)[0]
+
+
+def clustering(features: Any, labels: Any, k: int | None = None, repeats: int = 20, seed: int = 0) -> list[Metric]:
+    """Matched accuracy, NMI, purity and ARI of the same k-means runs, in that order."""
     features = feature_matrix("features", features)
-    if not 1 <= k <= len(features):
-        raise InputError(f"k is {k} but features has {len(features)} samples: choose k between 1 and the sample count")
-    if repeats < 1:
-        raise InputError(f"repeats is {repeats}: give at least 1")
-    features = unit_rows(features)
-    generators = [torch.Generator().manual_seed(seed + i) for i in range(repeats)]
-    centroids = _plus_plus(features, k, generators)
-    return _lloyd(features, centroids, iterations, chunk)
+    codes, classes = label_codes("labels", labels, len(features))
+    k = len(classes) if k is None else k
+    runs = [run.assign(features) for run in spherical_kmeans(features, k, repeats, seed)]
+    protocol = {
+        **_protocol(k, repeats, seed),
+        "fitted_on": "the scored features",
+        "classes": len(classes),
+        "n_test": len(features),
+    }
+    matched = {**protocol, "matched_on": "the scored features", "matching": "optimal one-to-one"}
+    return [
+        _over_runs("kmeans", [matched_accuracy(run, codes) for run in runs], matched),
+        _over_runs("nmi", [nmi(run, codes) for run in runs], {**protocol, "nmi_mean": "arithmetic"}),
+        _over_runs("purity", [purity(run, codes) for run in runs], protocol),
+        _over_runs("ari", [ari(run, codes) for run in runs], protocol),
+    ]
 
 
-def best_kmeans(features: Any, k: int, repeats: int = 20, seed: int = 0) -> SphericalKMeans:
-    """The run with the greatest sum of cosines: what to use when one clustering is wanted and no labels choose it."""
-    return max(spherical_kmeans(features, k, repeats, seed), key=lambda run: run.cosine_sum)
+def strict_kmeans_accuracy(
+    train_x: Any, train_y: Any, test_x: Any, test_y: Any, k: int | None = None, repeats: int = 20, seed: int = 0
+) -> Metric:
+    """Fit and match on the training split, score on the validation split: nothing of what is scored was seen before."""
+    train_x, train_y, test_x, test_y, classes = train_and_test(train_x, train_y, test_x, test_y)
+    k = classes if k is None else k
+    scores = []
+    for run in spherical_kmeans(train_x, k, repeats, seed):
+        table = np.zeros((k, classes), dtype=np.int64)
+        # Counted by cluster number: an empty cluster must keep its row, or the matching would shift.
+        np.add.at(table, (run.assign(train_x).cpu().numpy(), train_y.cpu().numpy()), 1)
+        predicted = best_matching(table)[run.assign(test_x).cpu().numpy()]
+        scores.append(float((predicted == test_y.cpu().numpy()).mean()))
+    protocol = {
+        **_protocol(k, repeats, seed),
+        "fitted_on": "train",
+        "matched_on": "train",
+        "matching": "optimal one-to-one",
+        "classes": classes,
+        "n_train": len(train_x),
+        "n_test": len(test_x),
+    }
+    return _over_runs("kmeans_strict", scores, protocol)
 
 
-def _plus_plus(features: Tensor, k: int, generators: list[torch.Generator]) -> Tensor:
-    """Greedy k-means++ starts (r, k, d): each new centre is the best of several drawn in proportion to 1 − cosine."""
-    n, r, trials = len(features), len(generators), 2 + int(math.log(k))
-    first = torch.stack([torch.randint(n, (1,), generator=g) for g in generators]).flatten().to(features.device)
-    chosen = [first]
-    distance = _distances(features, first)  # (r, n): 1 − cosine with the nearest centre, half the squared distance
-    for _ in range(1, k):
-        drawn = torch.stack([torch.rand(trials, generator=g, dtype=torch.float64) for g in generators])
-        cumulative = distance.double().cumsum(dim=1)
-        targets = drawn.to(features.device) * cumulative[:, -1:]
-        candidates = torch.searchsorted(cumulative, targets).clamp_max(n - 1)
-        reduced = torch.minimum(_distances(features, candidates.flatten()).view(r, trials, n), distance[:, None])
-        best = reduced.sum(dim=2, dtype=torch.float64).argmin(dim=1)
-        rows = torch.arange(r, device=features.device)
-        chosen.append(candidates[rows, best])
-        distance = reduced[rows, best]
-    return features[torch.stack(chosen, dim=1)]
+def cluster_agreement(features: Any, k: int, repeats: int = 10, seed: int = 0) -> Metric:
+    """Mean ARI over all pairs of k-means runs: near 1 when the data falls into k groups by itself, whatever the start."""
+    if repeats < 2:
+        raise InputError(f"repeats is {repeats}: agreement needs at least 2 runs")
+    features = feature_matrix("features", features)
+    runs = [run.assign(features) for run in spherical_kmeans(features, k, repeats, seed)]
+    pairs = [ari(first, second) for first, second in itertools.combinations(runs, 2)]
+    protocol = {**_protocol(k, repeats, seed), "statistic": "mean pairwise ARI", "n_test": len(features)}
+    return _over_runs("cluster_agreement", pairs, protocol)
 
 
-def _distances(features: Tensor, rows: Tensor) -> Tensor:
-    return (1 - features[rows] @ features.mT).clamp_min_(0)
+def _over_runs(name: str, scores: list[float], protocol: dict[str, Any]) -> Metric:
+    values = torch.tensor(scores, dtype=torch.float64)
+    return Metric(name, values.mean().item(), values.std(correction=0).item(), protocol)
 
 
-def _lloyd(features: Tensor, centroids: Tensor, iterations: int, chunk: int) -> list[SphericalKMeans]:
-    """Alternate assignment and unit means until no sample of a restart moves."""
-    r, k, _ = centroids.shape
-    results: list[SphericalKMeans | None] = [None] * r
-    running = torch.arange(r, device=features.device)
-    previous = torch.full((r, len(features)), -1, device=features.device)
-    for iteration in range(1, iterations + 1):
-        clusters, cosines, sums, counts = _assign_and_sum(features, centroids, chunk)
-        still = (clusters == previous).all(dim=1)
-        if iteration == iterations:
-            still = torch.ones_like(still)
-        for i in still.nonzero().flatten().tolist():
-            total = cosines[i].sum(dtype=torch.float64).item()
-            results[int(running[i])] = SphericalKMeans(centroids[i].clone(), total, iteration)
-        moving = ~still
-        if not moving.any():
-            break
-        running, previous = running[moving], clusters[moving]
-        sums = _refill(features, sums[moving], counts[moving], cosines[moving])
-        # Clusters whose members cancel out exactly have no direction; they keep the one they had.
-        lengths = sums.norm(dim=2, keepdim=True)
-        centroids = torch.where(lengths > 1e-12, sums / lengths.clamp_min(1e-12), centroids[moving])
-    return [result for result in results if result is not None]
-
-
-def _assign_and_sum(features: Tensor, centroids: Tensor, chunk: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """One pass: clusters (r, n), cosines (r, n), float64 sums of members (r, k, d) and their counts (r, k)."""
-    r, k, d = centroids.shape
-    flat = centroids.reshape(r * k, d)
-    sums = torch.zeros(r * k, d, dtype=torch.float64, device=features.device)
-    clusters, cosines = [], []
-    offsets = torch.arange(r, device=features.device)[:, None] * k
-    for part in features.split(chunk):
-        best = (flat @ part.mT).view(r, k, len(part)).max(dim=1)
-        clusters.append(best.indices)
-        cosines.append(best.values)
-        members = features.new_zeros(r * k, len(part))
-        members.scatter_(0, best.indices + offsets, 1.0)
-        sums += members @ part
-    clusters, cosines = torch.cat(clusters, dim=1), torch.cat(cosines, dim=1)
-    counts = torch.zeros(r, k, dtype=torch.long, device=features.device)
-    counts.scatter_add_(1, clusters, torch.ones_like(clusters))
-    return clusters, cosines, sums.view(r, k, d).to(features.dtype), counts
-
-
-def _refill(features: Tensor, sums: Tensor, counts: Tensor, cosines: Tensor) -> Tensor:
-    """Each empty cluster restarts at the worst-represented sample not already taken by another empty cluster."""
-    empty = counts == 0
-    if not empty.any():
-        return sums
-    sums = sums.clone()
-    for i in empty.any(dim=1).nonzero().flatten().tolist():
-        holes = empty[i].nonzero().flatten()
-        sums[i, holes] = features[cosines[i].topk(len(holes), largest=False).indices]
-    return sums
+def _protocol(k: int, repeats: int, seed: int) -> dict[str, Any]:
+    return {
+        "algorithm": "spherical k-means, greedy k-means++ starts, to convergence",
+        "normalisation": "unit length",
+        "k": k,
+        "restarts": repeats,
+        "seeds": f"{seed}..{seed + repeats - 1}",
+    }

@@ -58,9 +58,7 @@ def train_and_test(train_x: Any, train_y: Any, test_x: Any, test_y: Any) -> tupl
     train_codes, classes = label_codes("train_y", train_y, len(train_x))
     test_labels = test_y.detach().cpu().numpy() if isinstance(test_y, Tensor) else np.asarray(test_y)
     if test_labels.shape != (len(test_x),):
-        raise InputError(
-            f"test_y has shape {test_labels.shape} for {len(test_x)} samples: give one label for each sample"
-        )
+        raise InputError(f"test_y has shape {test_labels.shape} for {len(test_x)} samples: give one label for each sample")
     unknown = np.setdiff1d(test_labels, classes)
     if len(unknown):
         raise InputError(

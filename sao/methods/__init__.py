@@ -1,10 +1,10 @@
 """Learners with one interface, and the one place where a configuration becomes a learner."""
 
 import torch
+from torch import Tensor
 
 from sao.config import Config, Optimiser
 from sao.data.augmentation import Augmentation
-from sao.data.samples import Dataset
 from sao.errors import InputError
 from sao.methods.controls import Random, Supervised
 from sao.methods.method import Method, NonFiniteError
@@ -15,11 +15,16 @@ from sao.randomness import derived_seed
 __all__ = ["Method", "NonFiniteError", "Random", "Structural", "Supervised", "build_method", "build_networks"]
 
 
-def build_method(config: Config, dataset: Dataset) -> Method:
-    """A learner at step 0; the same configuration always gives the same weights."""
+def build_method(
+    config: Config, shape: tuple[int, ...], samples: int, classes: int | None = None, labels: Tensor | None = None
+) -> Method:
+    """A learner at step 0 for `samples` training samples of a shape; the same configuration always gives the same weights.
+
+    Labels are looked at by the supervised method alone, and only while it trains.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(config.seed, "weights"))
-        networks = build_networks(config, dataset.train.shape)
+        networks = build_networks(config, shape)
         augmentation = Augmentation(config.data.flip, config.data.crop, config.data.jitter, config.seed)
         match config.method:
             case "structural":
@@ -28,7 +33,7 @@ def build_method(config: Config, dataset: Dataset) -> Method:
                     config.objective,
                     augmentation,
                     batch=config.train.batch,
-                    dataset_size=len(dataset.train),
+                    dataset_size=samples,
                     optimisers={
                         "discriminator": _arguments(config.train.discriminator),
                         "generator": _arguments(config.train.generator),
@@ -38,12 +43,13 @@ def build_method(config: Config, dataset: Dataset) -> Method:
                     seed=config.seed,
                 )
             case "supervised":
-                if dataset.train.labels is None:
+                if classes is None:
                     raise InputError("method supervised needs labels, and this data has none")
                 return Supervised(
                     networks.discriminator,
                     networks.backbone_size,
-                    torch.as_tensor(dataset.train.labels, dtype=torch.int64),
+                    classes,
+                    labels,
                     augmentation,
                     batch=config.train.batch,
                     optimiser=_arguments(config.train.discriminator),

@@ -13,13 +13,14 @@ from sao.networks import MovingAverage
 class Supervised(Method):
     """Cross-entropy on the labels, which this method alone asks for; the upper end."""
 
-    labels: Tensor
+    labels: Tensor | None
 
     def __init__(
         self,
         backbone: nn.Module,
         backbone_size: int,
-        labels: Tensor,
+        classes: int,
+        labels: Tensor | None,
         augmentation: Augmentation,
         *,
         batch: int,
@@ -29,7 +30,7 @@ class Supervised(Method):
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.classifier = nn.Linear(backbone_size, int(labels.max()) + 1)
+        self.classifier = nn.Linear(backbone_size, classes)
         self.average_backbone = MovingAverage(backbone, ema)
         self.register_buffer("labels", labels, persistent=False)
         self.augmentation, self.batch, self.seed = augmentation, batch, seed
@@ -41,6 +42,7 @@ class Supervised(Method):
         return [p for p in (*self.backbone.parameters(), *self.classifier.parameters()) if id(p) not in head]
 
     def step(self, inputs: Tensor, step: int) -> Scalars:
+        assert self.labels is not None, "a supervised method without labels can embed but not learn"
         rows = randomness.batch_rows(self.seed, step, self.batch, len(self.labels))[distributed.local_slice(self.batch)]
         images = self.augmentation(inputs, "discriminator", step, self.batch)
         logits = distributed.gather(self.classifier(self.backbone.features(images)), self.batch)  # pyright: ignore[reportCallIssue]

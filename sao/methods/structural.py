@@ -14,7 +14,7 @@ from sao import distributed, objectives, randomness
 from sao.config import Objective
 from sao.data.augmentation import Augmentation
 from sao.memory import MemoryBank
-from sao.methods.method import Method, NonFiniteError, Scalars, check_finite, gradient_norm
+from sao.methods.method import Method, Scalars, check_finite, gradient_norm
 from sao.networks import MovingAverage
 from sao.smoothness import norm_along, output_direction, smoothness_penalty
 
@@ -169,9 +169,7 @@ class Structural(Method):
         }
 
     def _distance(self, real: Tensor, fake: Tensor) -> Tensor:
-        measure = (
-            objectives.jensen_shannon if self.objective.distance == "jensen_shannon" else objectives.bhattacharyya
-        )
+        measure = objectives.jensen_shannon if self.objective.distance == "jensen_shannon" else objectives.bhattacharyya
         return measure(real, fake, **self._gaussian)
 
     def _pool(self, real: Tensor, real_keys: Tensor) -> tuple[Tensor, Tensor]:

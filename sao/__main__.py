@@ -1,0 +1,5 @@
+import sys
+
+from sao.cli import main
+
+sys.exit(main())

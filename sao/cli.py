@@ -1,0 +1,129 @@
+"""The command line: which commands there are and what they take. What they do is imported when one is called."""
+
+import argparse
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+from sao import __version__
+from sao.errors import InputError
+
+EPILOG = """\
+first steps:
+  sao train                            learn from the digits inside scikit-learn, in a few minutes
+  sao train --data FOLDER --out RUN    learn from your own images, arrays or tables
+  sao embed RUN DATA -o features.npz   use what was learnt
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """One line for an error, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; `{self.prog} --help` shows what it takes")
+
+
+def build_parser() -> Parser:
+    parser = Parser(
+        prog="sao", description=__doc__ and "Representations without labels and without augmented views.", epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )  # fmt: skip
+    parser.add_argument("--version", action="version", version=f"sao {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+
+    def command(name: str, summary: str, *, options: bool = False) -> Parser:
+        added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        added.set_defaults(takes_options=options)
+        if options:
+            added.epilog = "Every option of the configuration is a flag too, for example --train.batch 64 (see `sao presets`)."
+        return added
+
+    train = command("train", "learn a representation, and a generator beside it", options=True)
+    train.add_argument("preset", nargs="?", default=None, help="a name from `sao presets`, or a .yaml file (default: digits)")
+    train.add_argument(
+        "--data", dest="source", help="a folder or archive of images, .npy, .npz, .csv, .parquet, or a data set's name"
+    )
+    train.add_argument("--out", help="folder of the run (default: runs/PRESET)")
+    train.add_argument("--overwrite", action="store_true", help="replace a run that is there")
+    train.add_argument("--auto", action="store_true", help="choose networks and batch for the data (the default with --data)")
+    train.add_argument("--no-labels", action="store_true", help="do not look at labels, not even for evaluation")
+    train.add_argument("--strict", action="store_true", help="stop at the first unreadable item")
+    train.add_argument("--keep", help="how many checkpoints to keep")
+    train.add_argument("--dry-run", action="store_true", help="make two steps and price the whole run on this machine")
+
+    resume = command("resume", "go on with a run that was stopped or killed")
+    resume.add_argument("run", metavar="RUN")
+
+    presets = command("presets", "list the presets, or show one with every option")
+    presets.add_argument("name", nargs="?")
+
+    evaluate = command("eval", "evaluate a run, or a file of features from any other library")
+    evaluate.add_argument("run", metavar="RUN", nargs="?")
+    evaluate.add_argument("--features", metavar="F.npz", help="x_train, y_train, x_test, y_test instead of a run")
+    evaluate.add_argument("--metrics", help="comma-separated names (default: all that the data allows)")
+    evaluate.add_argument("--feature", choices=("backbone", "embedding"), default="backbone")
+    evaluate.add_argument("--weights", choices=("ema", "raw"), default="ema")
+    evaluate.add_argument("--samples", type=int, default=None, help="generated samples for generation metrics")
+    evaluate.add_argument("--seed", type=int, default=0)
+    evaluate.add_argument("-o", "--output", help="JSON file (default: RUN/eval/…)")
+
+    embed = command("embed", "write features of data to .npz, .csv or .parquet")
+    embed.add_argument("run", metavar="RUN")
+    embed.add_argument("data", metavar="DATA")
+    embed.add_argument("-o", "--output", required=True)
+    embed.add_argument("--feature", choices=("backbone", "embedding"), default="backbone")
+
+    cluster = command("cluster", "group data, and show each group's most central images")
+    cluster.add_argument("run", metavar="RUN")
+    cluster.add_argument("data", metavar="DATA")
+    cluster.add_argument("-k", type=int, required=True, help="number of clusters")
+    cluster.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
+    cluster.add_argument("--seed", type=int, default=0)
+
+    sample = command("sample", "generate images or vectors")
+    sample.add_argument("run", metavar="RUN")
+    sample.add_argument("-n", type=int, default=64)
+    sample.add_argument("-o", "--output", required=True, help="a picture (.png), an array (.npy) or a folder of pictures")
+    sample.add_argument("--seed", type=int, default=0)
+    sample.add_argument("--interpolate", action="store_true", help="rows that go from one latent to another")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    try:
+        words, options = _split_options(sys.argv[1:] if arguments is None else arguments)
+        parsed, rest = build_parser().parse_known_args(words)
+        if rest or (options and not parsed.takes_options):
+            wrong = rest[0] if rest else f"--{next(iter(options))}"
+            raise InputError(f"sao {parsed.command} does not take {wrong}; `sao {parsed.command} --help` shows what it takes")
+        parsed.options = options
+        return importlib.import_module(f"sao.commands.{parsed.command}").run(parsed) or 0
+    except InputError as error:
+        print(f"sao: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        print("sao: interrupted", file=sys.stderr)
+        return 130
+
+
+def _split_options(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Take the configuration flags out: `--train.batch 64`, `--train.batch=64`, and the two without a dot."""
+    others: list[str] = []
+    options: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        key, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or not ("." in key or (key in ("seed", "method") and words[0] == "train")):
+            others.append(word)
+            continue
+        if not equals:
+            try:
+                value = next(rest)
+            except StopIteration:
+                raise InputError(f"--{key} needs a value") from None
+        options[key] = value
+    return others, options

@@ -1,0 +1,18 @@
+"""sao presets: the presets by name with their first line, or one of them with every option."""
+
+from argparse import Namespace
+
+import yaml
+
+from sao.config import load_preset, preset_names, preset_text
+
+
+def run(arguments: Namespace) -> None:
+    if arguments.name is None:
+        for name in preset_names():
+            print(f"{name:12} {preset_text(name).splitlines()[0].lstrip('# ')}")
+        return
+    config = load_preset(arguments.name)
+    comment = [line for line in preset_text(arguments.name).splitlines() if line.startswith("#")]
+    print("\n".join(comment))
+    print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")

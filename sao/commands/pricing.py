@@ -1,0 +1,94 @@
+"""What a run would cost on this machine: two real steps, then arithmetic that is said aloud."""
+
+import resource
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from sao.config import Config, build
+from sao.data.samples import Dataset, Images
+from sao.engine import checkpoint
+from sao.engine.device import choose_device, set_threads
+from sao.engine.log import clock
+from sao.engine.loop import new_method
+from sao.errors import InputError
+from sao.methods import Method
+from sao.randomness import batch_rows
+
+# (samples, size, channels) of the paper's data sets, to price a run where the data is not at hand.
+KNOWN = {
+    "cifar10": (50_000, 32, 3),
+    "cifar100": (50_000, 32, 3),
+    "imagenet10": (13_000, 128, 3),
+    "imagenet100": (126_689, 128, 3),
+    "mnist": (60_000, 28, 1),
+    "fashion_mnist": (60_000, 28, 1),
+}
+PIXELS_AT_ONCE = 32 * 32 * 32  # a trial batch of 32 images of 32x32, or as many larger ones as have the same area
+
+
+def price_run(config: Config) -> int:
+    dataset, samples, note = _data(config)
+    area = int(np.prod(dataset.train.shape[1:]))
+    trial_batch = max(4, min(config.train.batch, len(dataset.train), PIXELS_AT_ONCE // max(area, 1)))
+    trial = build(config.model_dump(mode="json"), {"train.batch": str(trial_batch)})
+    set_threads(config.train.threads)
+    method = new_method(trial, dataset, choose_device(config.train.device))
+    seconds = _two_steps(method, dataset, trial)
+    steps = config.steps_for(samples)
+    scale = config.train.batch / trial_batch
+    whole = steps * seconds * scale
+    disk = checkpoint.size_on_disk(method) * (config.log.keep + 1)
+    print(note)
+    print(f"measured    two steps of batch {trial_batch}: {seconds:.2f} s for the second, peak memory {_peak():.2f} GB")
+    extrapolated = "" if scale == 1 else f" ({seconds:.2f} s x {scale:.1f}, linear in the batch)"
+    print(f"one step    batch {config.train.batch}: {seconds * scale:.1f} s{extrapolated}")
+    print(f"whole run   {steps} steps: {clock(whole)}")
+    print(f"memory      {_memory(config, trial_batch)}")
+    print(f"disk        {disk / 1e9:.2f} GB for {config.log.keep} checkpoints and the one being written")
+    return 0
+
+
+def _data(config: Config) -> tuple[Dataset, int, str]:
+    from sao.commands.training import open_config_data
+
+    try:
+        dataset = open_config_data(config).dataset
+        return dataset, len(dataset.train), f"data        {dataset.name}, {len(dataset.train)} training samples"
+    except InputError:
+        if config.data.source not in KNOWN:
+            raise
+    samples, size, channels = KNOWN[config.data.source]
+    size = config.data.size or size
+    pixels = np.random.default_rng(0).integers(0, 256, (max(64, 2 * 32), size, size, channels), dtype=np.uint8)
+    images = Images(pixels, np.zeros(len(pixels), np.int64))
+    note = f"data        {config.data.source} is not at hand: priced with random pixels of its shape and its {samples} samples"
+    return Dataset(config.data.source, images, images), samples, note
+
+
+def _two_steps(method: Method, dataset: Dataset, config: Config) -> float:
+    """Seconds of the second step; the first also pays for warming up."""
+    device = next(method.parameters()).device
+    wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    for step in range(2):
+        rows = batch_rows(config.seed, step, config.train.batch, len(dataset.train))
+        inputs = dataset.train.inputs(rows.numpy()).to(device)
+        wait()
+        started = time.perf_counter()
+        method.step(inputs, step)
+        wait()
+    return time.perf_counter() - started
+
+
+def _peak() -> float:
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e9
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def _memory(config: Config, trial_batch: int) -> str:
+    if config.train.micro_batch is None:
+        return f"about {_peak() * config.train.batch / trial_batch:.0f} GB at most, if all of it grew with the batch"
+    return f"about as measured: D works on {config.train.micro_batch} samples at a time"

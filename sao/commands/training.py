@@ -1,0 +1,127 @@
+"""What train and resume share: open the data, run the loop, evaluate, say what to look at."""
+
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+
+from sao import distributed
+from sao.commands.summary import print_summary
+from sao.config import Config
+from sao.data.opening import open_data
+from sao.data.own import Opened
+from sao.engine import checkpoint
+from sao.engine.device import choose_device, set_threads
+from sao.engine.log import Log
+from sao.engine.loop import Diverged, Interrupted, new_method, train
+from sao.engine.run import DataFacts, Run
+from sao.methods import Method
+
+
+def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] | None) -> int:
+    """A new run. `automatic` holds the options that a person gave by hand, where the rest is to be chosen for the data."""
+    opened = open_config_data(config)
+    notes = list(opened.notes)
+    if automatic is not None:
+        from sao.commands.automatic import fitted
+
+        config, reasons = fitted(config, opened.dataset, given=set(automatic))
+        notes += reasons
+    method = prepared(config, opened)
+    standardiser = None if opened.standardiser is None else opened.standardiser.to_dict()
+    facts = DataFacts.of(opened.dataset, standardiser)
+    run = Run.create(out, config, facts, overwrite) if distributed.is_main() else Run(out)
+    if opened.skipped and distributed.is_main():
+        lines = [f"{item.name}\t{item.reason}\n" for item in opened.skipped]
+        (out / "skipped.tsv").write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
+        notes.append(f"{len(lines)} items could not be used; {out / 'skipped.tsv'} lists them with the reason")
+    return _go(run, config, opened, method, first=0, notes=notes)
+
+
+def resume(out: Path) -> int:
+    run = Run.open(out)
+    config = run.config
+    opened = open_config_data(config)
+    method = prepared(config, opened)
+    damaged: list[str] = []
+    first = checkpoint.load_newest(run.checkpoints, method, damaged.append)
+    if distributed.is_main():
+        run.cut_metrics(first)
+    total = config.steps_for(len(opened.dataset.train))
+    if first >= total:
+        notes = [*damaged, f"{out} is complete: all {total} steps are done"]
+    else:
+        notes = [*damaged, f"going on after step {first} of {total}"]
+    return _go(run, config, opened, method, first, notes)
+
+
+def _go(run: Run, config: Config, opened: Opened, method: Method, first: int, notes: list[str]) -> int:
+    log = Log(run.folder if distributed.is_main() else None, config.log.tensorboard)
+    started = time.monotonic()
+    try:
+        for note in notes:
+            log.say(note)
+        log.say(describe(config, opened, method))
+        train(run, config, opened.dataset, method, log, first)
+        if distributed.is_main():
+            print_summary(run, config, opened.dataset, method, log, time.monotonic() - started)
+    except Interrupted as stop:
+        log.say(str(stop))
+        return 130
+    except Diverged as error:
+        if distributed.is_main():
+            print(f"sao: {error}", file=sys.stderr)
+        return 3
+    finally:
+        log.close()
+    return 0
+
+
+def open_config_data(config: Config) -> Opened:
+    data = config.data
+    return open_data(
+        data.source,
+        folder=data.folder,
+        size=data.size,
+        fit=data.fit,
+        labels=data.labels,
+        strict=data.strict,
+        held_out=data.held_out,
+        seed=config.seed,
+        progress=reading_progress if distributed.is_main() else None,
+    )
+
+
+def reading_progress(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\rreading {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+
+def prepared(config: Config, opened: Opened) -> Method:
+    set_threads(config.train.threads)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        method = new_method(config, opened.dataset, choose_device(config.train.device))
+    for warning in caught:
+        print(f"sao: warning: {warning.message}", file=sys.stderr)
+    return method
+
+
+def describe(config: Config, opened: Opened, method: Method) -> str:
+    dataset = opened.dataset
+    shape = "x".join(str(n) for n in dataset.train.shape)
+    parameters = sum(p.numel() for o in method.optimisers.values() for g in o.param_groups for p in g["params"])
+    processes = f", {distributed.world_size()} processes" if distributed.world_size() > 1 else ""
+    return (
+        f"{config.method} on {dataset.name}: {len(dataset.train)} samples of {shape}, {len(dataset.test)} held out; "
+        f"{parameters / 1e6:.2f} M trained parameters; {config.steps_for(len(dataset.train))} steps of {config.train.batch} "
+        f"on {next(method.parameters()).device.type} ({torch.get_num_threads()} threads{processes})"
+    )
+
+
+def price(config: Config) -> int:
+    from sao.commands.pricing import price_run
+
+    return price_run(config)

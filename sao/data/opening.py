@@ -1,0 +1,44 @@
+"""From a name or a path to data: the one door through which commands, estimator and studies come."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from sao.data import sources
+from sao.data.own import Opened, open_path
+from sao.data.samples import Dataset
+from sao.errors import InputError
+
+
+def open_data(
+    source: str,
+    *,
+    folder: str,
+    size: int | None = None,
+    fit: Literal["crop", "pad"] = "crop",
+    labels: bool = True,
+    strict: bool = False,
+    held_out: float = 0.1,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Opened:
+    """A named data set (see `sao.data.sources`), or whatever is at a path."""
+    if source not in sources.NAMES:
+        if not Path(source).exists():
+            raise InputError(f"there is no file or folder {source}, and no data set of that name ({', '.join(sources.NAMES)})")
+        return open_path(
+            source, size=size, fit=fit, use_labels=labels, strict=strict, held_out=held_out, seed=seed, progress=progress
+        )
+    match source:
+        case "digits":
+            dataset = sources.digits(held_out, seed)
+        case "spirals":
+            dataset = sources.spirals(seed=seed)
+        case _:
+            dataset = sources.torchvision_images(source, Path(folder).expanduser())
+    if size is not None:
+        dataset = sources.resized(dataset, size)
+    if not labels:
+        dataset = Dataset(dataset.name, replace(dataset.train, labels=None), replace(dataset.test, labels=None))
+    return Opened(dataset, [], [])

@@ -1,0 +1,85 @@
+"""Where a run speaks: metrics.jsonl for machines, log.txt and the console for people, TensorBoard on request."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from sao.errors import InputError
+
+
+class Log:
+    """Rows of scalars and lines of text. Only the main process has one that writes (`folder=None` is silent)."""
+
+    def __init__(self, folder: Path | None, tensorboard: bool = False) -> None:
+        self._metrics = self._text = self._board = None
+        if folder is None:
+            return
+        self._metrics = (folder / "metrics.jsonl").open("a", encoding="utf-8")
+        self._text = (folder / "log.txt").open("a", encoding="utf-8")
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise InputError("log.tensorboard needs tensorboard: pip install 'sao[track]', or leave it off") from None
+            self._board = SummaryWriter(str(folder / "tensorboard"))
+
+    def row(self, step: int, scalars: dict[str, float]) -> None:
+        """One line of JSON. What depends on the clock is named time/…; the rest is the same for the same seed."""
+        if self._metrics is None:
+            return
+        self._metrics.write(json.dumps({"step": step, **scalars}) + "\n")
+        self._metrics.flush()
+        if self._board is not None:
+            for name, value in scalars.items():
+                self._board.add_scalar(name, value, step)
+
+    def say(self, line: str) -> None:
+        if self._text is None:
+            return
+        print(line, flush=True)
+        self._text.write(time.strftime("%Y-%m-%d %H:%M:%S ") + line + "\n")
+        self._text.flush()
+
+    def close(self) -> None:
+        for file in (self._metrics, self._text, self._board):
+            if file is not None:
+                file.close()
+
+
+class Progress:
+    """Steps, samples a second and time left: one line that is redrawn on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, first: int, total: int, batch: int, shown: bool) -> None:
+        self.first, self.total, self.batch, self.shown = first, total, batch, shown
+        self.terminal = sys.stdout.isatty()
+        self.started = self.last = time.monotonic()
+
+    def update(self, done: int, note: str) -> None:
+        now = time.monotonic()
+        if not self.shown or (now - self.last < (0.2 if self.terminal else 15) and done < self.total):
+            return
+        self.last = now
+        rate = self.rate(done)
+        left = (self.total - done) * self.batch / rate if rate > 0 else float("inf")
+        line = f"step {done}/{self.total}  {rate:.0f} samples/s  {clock(left)} left  {note}"
+        print(f"\r\x1b[2K{line}" if self.terminal else line, end="" if self.terminal else "\n", flush=True)
+
+    def rate(self, done: int) -> float:
+        """Samples a second since the run was started or resumed."""
+        return (done - self.first) * self.batch / max(1e-9, time.monotonic() - self.started)
+
+    def end_line(self) -> None:
+        if self.shown and self.terminal:
+            print(flush=True)
+
+
+def clock(seconds: float) -> str:
+    if seconds == float("inf"):
+        return "?"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours}h"
+    return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {seconds:02d}s"

@@ -1,0 +1,142 @@
+"""The loop: batch, step, log, evaluate, checkpoint. Killed at any moment, it goes on from the last checkpoint as if nothing
+had happened, because every random draw is a function of the step and the checkpoint holds everything else."""
+
+import math
+import signal
+from collections.abc import Callable
+from contextlib import contextmanager
+from types import FrameType
+
+import torch
+
+from sao import distributed
+from sao.config import Config
+from sao.data.batches import Batches
+from sao.data.samples import Dataset, Samples
+from sao.engine import checkpoint
+from sao.engine.log import Log, Progress
+from sao.engine.pictures import save_samples
+from sao.engine.run import Run
+from sao.engine.watch import watch
+from sao.errors import InputError
+from sao.methods import Method, NonFiniteError, build_method
+from sao.randomness import batch_rows
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; its state is saved."""
+
+
+class Diverged(RuntimeError):
+    """A loss or a gradient became NaN or inf."""
+
+
+def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method:
+    """The learner of a configuration at step 0, on its device."""
+    check_batch(config, len(dataset.train))
+    labels = dataset.train.labels
+    codes = None if labels is None or config.method != "supervised" else torch.as_tensor(labels, dtype=torch.int64)
+    return build_method(config, dataset.train.shape, len(dataset.train), dataset.classes, codes).to(device)
+
+
+def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, first: int = 0) -> None:
+    """Make the steps from `first` to the end of the run."""
+    total = config.steps_for(len(dataset.train))
+    device = next(method.parameters()).device
+    batches = Batches(dataset.train, device)
+    progress = Progress(first, total, config.train.batch, shown=distributed.is_main())
+    mine = distributed.local_slice(config.train.batch)
+    saved = first
+    with _stop_requests() as stop_requested:
+        for step in range(first, total):
+            rows = batch_rows(config.seed, step, config.train.batch, len(dataset.train))[mine]
+            try:
+                scalars = method.step(batches.rows(rows), step)
+            except FloatingPointError as error:
+                raise _divergence(error, step, saved, run, log) from None
+            done = step + 1
+            last = done == total
+            if _due(config.log.every, done, last):
+                values = {name: float(value) for name, value in scalars.items()}
+                log.row(done, values | {"time/samples_per_second": progress.rate(done)})
+                progress.update(done, _note(values))
+            if _due(config.log.sample_every, done, last):
+                _draw(run, method, dataset.train, config, done)
+            if _due(config.log.evaluate_every, done, False):
+                log.row(done, watch(method, dataset, config.seed))
+            stopping = _agreed(stop_requested(), done, last, config.log.every)
+            if _due(config.log.checkpoint_every, done, last) or stopping:
+                if distributed.is_main():
+                    checkpoint.save(run.checkpoints, method, done, config.log.keep)
+                saved = done
+            if stopping and not last:
+                progress.end_line()
+                raise Interrupted(f"stopped after step {done} of {total}; go on with: sao resume {run.folder}")
+    progress.end_line()
+
+
+def check_batch(config: Config, samples: int) -> None:
+    if config.train.batch > samples:
+        raise InputError(
+            f"train.batch is {config.train.batch} but there are only {samples} training samples: "
+            f"set --train.batch to {samples} or less"
+        )
+    if config.train.batch < distributed.world_size():
+        raise InputError(
+            f"train.batch is {config.train.batch} for {distributed.world_size()} processes: give each at least one sample"
+        )
+
+
+def _due(every: int | None, done: int, last: bool) -> bool:
+    return last or (every is not None and done % every == 0)
+
+
+def _note(values: dict[str, float]) -> str:
+    chosen = [value for name, value in values.items() if "distance" in name or "cross_entropy" in name or "hinge" in name]
+    return "loss " + " ".join(f"{value:.3f}" for value in chosen[:2]) if chosen else ""
+
+
+def _draw(run: Run, method: Method, samples: Samples, config: Config, done: int) -> None:
+    if distributed.is_main():
+        save_samples(run.samples / f"step-{done:08d}.png", method, samples, config.generator.latent_size, config.seed)
+
+
+def _divergence(error: FloatingPointError, step: int, saved: int, run: Run, log: Log) -> Diverged:
+    term = error.term if isinstance(error, NonFiniteError) else str(error)
+    kept = f"the last good checkpoint, of step {saved}, is kept in {run.checkpoints}" if saved else "no checkpoint was made yet"
+    message = f"step {step + 1}: {term} is NaN or inf; {kept}; try a lower --train.discriminator.learning_rate"
+    log.say(message)
+    return Diverged(message)
+
+
+def _agreed(requested: bool, done: int, last: bool, every: int) -> bool:
+    """Whether to stop, on all processes at the same step: those that share a run ask each other when they log."""
+    if distributed.world_size() == 1:
+        return requested
+    if not _due(every, done, last):
+        return False
+    return not math.isclose(float(distributed.total(torch.tensor(float(requested)))), 0.0)
+
+
+@contextmanager
+def _stop_requests():
+    """Turn the first Ctrl-C or SIGTERM into a request; the second one ends the process as usual."""
+    requested = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal requested
+        requested = True
+        for one, handler in previous.items():
+            signal.signal(one, handler)
+
+    previous: dict[int, Callable | int | None] = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            previous[number] = signal.signal(number, ask)
+        except ValueError:  # not in the main thread: whoever owns the signals decides
+            break
+    try:
+        yield lambda: requested
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,62 @@
+"""Grids of generated samples, and of any images."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sao.data.samples import Images, Samples
+from sao.methods import Method
+from sao.randomness import generator
+
+
+def save_samples(path: Path, method: Method, like: Samples, latent_size: int, seed: int, count: int = 64) -> Path | None:
+    """A picture of samples from fixed latents, so that pictures of different steps can be compared; None if none are made."""
+    latents = torch.randn(count, latent_size, generator=generator(seed, "samples"))
+    device = next(method.parameters()).device
+    drawn = method.sample(latents.to(device))
+    if drawn is None:
+        return None
+    if isinstance(like, Images):
+        save_grid(path, to_pixels(drawn))
+    else:
+        save_scatter(path, drawn.cpu().numpy(), like.inputs(slice(0, 4 * count)).numpy())
+    return path
+
+
+def to_pixels(inputs: Tensor) -> np.ndarray:
+    """(n, c, h, w) in [-1, 1] → uint8 (n, h, w, c)."""
+    return ((inputs + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
+
+
+def save_grid(path: Path, pixels: np.ndarray, columns: int | None = None, smallest: int = 32) -> None:
+    """Images (n, h, w, c) in a grid with thin gaps, each enlarged to at least `smallest` pixels so that it can be seen."""
+    from PIL import Image
+
+    n, height, width, channels = pixels.shape
+    columns = columns or int(np.ceil(np.sqrt(n)))
+    lines = -(-n // columns)
+    factor = max(1, -(-smallest // height))
+    pixels = pixels.repeat(factor, axis=1).repeat(factor, axis=2)
+    height, width, gap = height * factor, width * factor, 2
+    canvas = np.full((lines * (height + gap) + gap, columns * (width + gap) + gap, 3), 255, np.uint8)
+    for index, image in enumerate(pixels):
+        top, left = gap + index // columns * (height + gap), gap + index % columns * (width + gap)
+        canvas[top : top + height, left : left + width] = image if channels == 3 else image[..., :1]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(canvas).save(path)
+
+
+def save_scatter(path: Path, drawn: np.ndarray, real: np.ndarray) -> None:
+    """The first two coordinates of generated vectors over real ones."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4, 4), layout="constrained")
+    axes = figure.subplots()
+    second = 1 if real.shape[1] > 1 else 0
+    axes.scatter(real[:, 0], real[:, second], s=4, color="0.75", label="real")
+    axes.scatter(drawn[:, 0], drawn[:, second], s=6, color="C3", label="generated")
+    axes.legend(loc="upper right", fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,66 @@
+"""Features: what the evaluator measures, with the facts that its numbers must carry."""
+
+import os
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from sao.errors import InputError
+from sao.evaluation.inputs import feature_matrix, label_codes
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Values (n, d), a label for each or none, and facts such as split, feature (backbone) and weights (ema)."""
+
+    values: Any
+    labels: Any = None
+    protocol: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        values = feature_matrix("features", self.values)
+        object.__setattr__(self, "values", values)
+        if self.labels is not None:
+            labels = self.labels.detach().cpu().numpy() if isinstance(self.labels, Tensor) else np.asarray(self.labels)
+            label_codes("labels", labels, len(values))
+            object.__setattr__(self, "labels", labels)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def select(self, rows: np.ndarray) -> "Features":
+        return Features(self.values[rows], None if self.labels is None else self.labels[rows], self.protocol)
+
+
+def load_features(path: str | os.PathLike) -> tuple[Features, Features]:
+    """(train, test) from an .npz of x_train, x_test (and y_train, y_test), or of features (and labels) alone.
+
+    A file with one split serves as both, and says so in the protocol: the scores are then those of seen samples.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist: give an .npz file with x_train, y_train, x_test, y_test")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"{path} cannot be read as an .npz of plain arrays ({str(error).splitlines()[0]}): write it with numpy.savez"
+        ) from None
+    facts = {"source": path.name}
+    if "x_train" in arrays and "x_test" in arrays:
+        return (
+            Features(arrays["x_train"], arrays.get("y_train"), {**facts, "split": "train"}),
+            Features(arrays["x_test"], arrays.get("y_test"), {**facts, "split": "test"}),
+        )
+    if "features" in arrays:
+        both = Features(arrays["features"], arrays.get("labels"), {**facts, "split": "one split, fitted and scored on"})
+        return both, both
+    raise InputError(
+        f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}: name the arrays x_train, y_train, x_test, y_test, "
+        "or features and labels"
+    )

@@ -1,0 +1,53 @@
+"""k nearest neighbours by cosine: the one metric with nothing to fit."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sao.errors import InputError
+from sao.evaluation.inputs import train_and_test, unit_rows
+from sao.evaluation.result import Metric
+
+
+def knn_accuracy(
+    train_x: Any, train_y: Any, test_x: Any, test_y: Any, ks: Sequence[int] = (1, 5), chunk: int = 4096
+) -> list[Metric]:
+    """Test accuracy of the majority vote of the k most similar training samples, one metric for each k."""
+    train_x, train_y, test_x, test_y, classes = train_and_test(train_x, train_y, test_x, test_y)
+    if not ks or not 1 <= min(ks) <= max(ks) <= len(train_x):
+        raise InputError(f"ks is {list(ks)} but train_x has {len(train_x)} samples: each k must lie between 1 and that")
+    neighbours = train_y[nearest(unit_rows(test_x), unit_rows(train_x), max(ks), chunk)]
+    metrics = []
+    for k in ks:
+        votes = torch.zeros(len(test_x), classes, device=train_x.device)
+        votes.scatter_add_(1, neighbours[:, :k], torch.ones_like(neighbours[:, :k], dtype=votes.dtype))
+        accuracy = (votes.argmax(dim=1) == test_y).double().mean().item()
+        protocol = {
+            "k": k,
+            "similarity": "cosine",
+            "vote": "majority, ties to the lowest class",
+            "normalisation": "unit length",
+            "classes": classes,
+            "n_train": len(train_x),
+            "n_test": len(test_x),
+        }
+        metrics.append(Metric(f"knn{k}", accuracy, None, protocol))
+    return metrics
+
+
+def nearest(queries: Tensor, keys: Tensor, k: int, chunk: int = 4096) -> Tensor:
+    """Indices (queries, k) of the keys with the greatest dot product, best first; memory is bounded by chunk²."""
+    found = []
+    for part in queries.split(chunk):
+        scores = part.new_empty(len(part), 0)
+        indices = torch.empty(len(part), 0, dtype=torch.long, device=part.device)
+        for start in range(0, len(keys), chunk):
+            block = part @ keys[start : start + chunk].mT
+            best = block.topk(min(k, block.shape[1]), dim=1)
+            scores, indices = torch.cat([scores, best.values], 1), torch.cat([indices, best.indices + start], 1)
+            kept = scores.topk(min(k, scores.shape[1]), dim=1)
+            scores, indices = kept.values, indices.gather(1, kept.indices)
+        found.append(indices)
+    return torch.cat(found)

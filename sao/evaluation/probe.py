@@ -1,0 +1,135 @@
+"""Linear probe: multinomial logistic regression to convergence, on all labels or on a few.
+
+Objective: mean cross-entropy + |W|² / (2 C n), intercept free; scikit-learn's LogisticRegression with the same C.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sao.errors import InputError
+from sao.evaluation.inputs import standardiser, train_and_test
+from sao.evaluation.result import Metric
+
+
+def linear_probe(train_x: Any, train_y: Any, test_x: Any, test_y: Any, cost: float = 1.0) -> Metric:
+    """Test accuracy of logistic regression fitted to all training labels."""
+    train_x, train_y, test_x, test_y, classes = _prepared(train_x, train_y, test_x, test_y, cost)
+    probe = Probe.fit(train_x, train_y, classes, cost)
+    protocol = _protocol(cost, classes, len(train_x), len(test_x)) | {
+        "iterations": probe.iterations,
+        "largest_gradient": probe.gradient,
+    }
+    return Metric("probe", probe.accuracy(test_x, test_y), None, protocol)
+
+
+def few_shot(
+    train_x: Any,
+    train_y: Any,
+    test_x: Any,
+    test_y: Any,
+    share: float,
+    repeats: int = 5,
+    seed: int = 0,
+    cost: float = 1.0,
+) -> Metric:
+    """The probe fitted to a share of the labels, stratified, at least one for each class; mean over seeded draws."""
+    if not 0 < share <= 1:
+        raise InputError(f"share must lie between 0 and 1, got {share}: 0.01 is one percent of the labels")
+    if repeats < 1:
+        raise InputError(f"repeats is {repeats}: give at least 1")
+    train_x, train_y, test_x, test_y, classes = _prepared(train_x, train_y, test_x, test_y, cost)
+    scores, counts = [], []
+    for i in range(repeats):
+        rows = labelled_rows(train_y, share, seed + i)
+        probe = Probe.fit(train_x[rows], train_y[rows], classes, cost)
+        scores.append(probe.accuracy(test_x, test_y))
+        counts.append(len(rows))
+    protocol = _protocol(cost, classes, len(train_x), len(test_x)) | {
+        "labels": counts[0],
+        "share": share,
+        "draws": "stratified, at least one for each class",
+        "restarts": repeats,
+        "seeds": f"{seed}..{seed + repeats - 1}",
+    }
+    return Metric(f"probe_{100 * share:g}pct", float(np.mean(scores)), float(np.std(scores)), protocol)
+
+
+def labelled_rows(labels: Tensor, share: float, seed: int) -> Tensor:
+    """Sorted row indices: round(share x count) of every class, never none."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
+    chosen = []
+    for label in range(int(labels.max()) + 1):
+        members = order[labels[order] == label]
+        chosen.append(members[: max(1, round(share * len(members)))])
+    return torch.cat(chosen).sort().values
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """Fitted weights (d, classes) and intercept (classes,); `gradient` is the largest entry left at the end."""
+
+    weights: Tensor
+    intercept: Tensor
+    iterations: int
+    gradient: float
+
+    @classmethod
+    def fit(cls, x: Tensor, y: Tensor, classes: int, cost: float = 1.0) -> "Probe":
+        """L-BFGS on the full batch, in the eigenbasis of the features where the objective is nearly round."""
+        from scipy.optimize import minimize
+
+        n, d = x.shape
+        penalty = 1 / (cost * n)
+        centre = x.mean(dim=0)
+        x = x - centre  # folded into the intercept at the end; the intercept is free, so the optimum is the same
+        spectrum, basis = torch.linalg.eigh((x.mT @ x).double() / n)
+        softness = (1 - 1 / classes) / classes  # curvature of the cross-entropy at equal probabilities
+        scale = (softness * spectrum.clamp_min(0) + penalty).rsqrt()
+        change = basis * scale  # W = change @ V: |V| moves the objective alike in every direction
+        rotated, squared = x @ change.to(x), scale.square()[:, None]
+        intercept_scale = softness**-0.5
+
+        def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            v = torch.from_numpy(flat.reshape(d + 1, classes)).to(x.device)
+            logits = rotated @ v[:-1].to(x) + (intercept_scale * v[-1]).to(x)
+            log_p = logits.log_softmax(dim=1)
+            loss = -log_p.gather(1, y[:, None]).mean(dtype=torch.float64)
+            error = log_p.exp()
+            error[torch.arange(n, device=x.device), y] -= 1
+            loss = loss + penalty / 2 * (squared * v[:-1].square()).sum()
+            slope = (rotated.mT @ error).double() / n + penalty * squared * v[:-1]
+            bias = intercept_scale * error.mean(dim=0, dtype=torch.float64)
+            return loss.item(), torch.cat([slope, bias[None]]).cpu().numpy().ravel()
+
+        options = {"maxiter": 1000, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
+        found = minimize(objective, np.zeros((d + 1) * classes), jac=True, method="L-BFGS-B", options=options)
+        v = torch.from_numpy(found.x.reshape(d + 1, classes)).to(x.device)
+        weights = change @ v[:-1]
+        intercept = intercept_scale * v[-1] - centre.double() @ weights
+        return cls(weights.to(x), intercept.to(x), int(found.nit), float(np.abs(found.jac).max()))
+
+    def accuracy(self, x: Tensor, y: Tensor) -> float:
+        return ((x @ self.weights + self.intercept).argmax(dim=1) == y).double().mean().item()
+
+
+def _prepared(train_x: Any, train_y: Any, test_x: Any, test_y: Any, cost: float):
+    if cost <= 0:
+        raise InputError(f"cost must be positive, got {cost}: 1 is the usual choice")
+    train_x, train_y, test_x, test_y, classes = train_and_test(train_x, train_y, test_x, test_y)
+    mean, scale = standardiser(train_x)
+    return (train_x - mean) / scale, train_y, (test_x - mean) / scale, test_y, classes
+
+
+def _protocol(cost: float, classes: int, n_train: int, n_test: int) -> dict[str, Any]:
+    return {
+        "objective": "multinomial logistic regression, L2 penalty |W|²/(2 C n), intercept free",
+        "normalisation": "standardised with the training mean and deviation",
+        "C": cost,
+        "classes": classes,
+        "n_train": n_train,
+        "n_test": n_test,
+    }

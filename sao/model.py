@@ -1,0 +1,97 @@
+"""A trained model in three lines: `model = sao.load("runs/x"); model.embed(images); model.sample(16)`."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from sao.config import Config
+from sao.data.samples import Images, Samples, Vectors
+from sao.data.tables import Standardiser
+from sao.engine import checkpoint
+from sao.engine.device import choose_device
+from sao.engine.features import extract
+from sao.engine.pictures import to_pixels
+from sao.engine.run import DataFacts, Run
+from sao.errors import InputError
+from sao.evaluation.clusters import SphericalKMeans, best_kmeans
+from sao.methods import Method, build_method
+from sao.randomness import generator
+
+Feature = Literal["backbone", "embedding"]
+
+
+class Model:
+    """The learner of a run at its newest checkpoint, ready to use; it holds none of the training data."""
+
+    def __init__(self, config: Config, facts: DataFacts, method: Method, step: int) -> None:
+        self.config, self.facts, self.method, self.step = config, facts, method.eval(), step
+        self._clusters: SphericalKMeans | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.method.parameters()).device
+
+    def embed(self, x: np.ndarray | Samples, feature: Feature = "backbone", chunk: int = 256) -> np.ndarray:
+        """Features (n, d) of images (n, h, w[, c]) as uint8, or of vectors (n, d) in their original units."""
+        if feature not in ("backbone", "embedding"):
+            raise InputError(f'feature must be "backbone" or "embedding", got {feature!r}')
+        function = self.method.features if feature == "backbone" else self.method.embeddings
+        return extract(function, self.samples(x), self.device, chunk)
+
+    def predict(self, x: np.ndarray | Samples, k: int | None = None, seed: int = 0) -> np.ndarray:
+        """Clusters (n,) of the features. The first call, and every call with `k`, fits the clusters to these samples."""
+        features = self.embed(x)
+        if k is not None or self._clusters is None:
+            wanted = k or self.facts.classes
+            if wanted is None:
+                raise InputError("the data had no labels, so the number of clusters is unknown: give k")
+            self._clusters = best_kmeans(features, wanted, seed=seed)
+        return np.asarray(self._clusters.assign(features))
+
+    def sample(self, n: int, seed: int = 0) -> np.ndarray:
+        """Generated samples: uint8 images (n, h, w, c), or vectors in their original units."""
+        if n < 1:
+            raise InputError(f"n must be at least 1, got {n}")
+        latents = torch.randn(n, self.config.generator.latent_size, generator=generator(seed, "samples"))
+        return self.decode(latents)
+
+    def decode(self, latents: torch.Tensor, chunk: int = 256) -> np.ndarray:
+        """What the generator makes of latents (n, latent_size)."""
+        parts = []
+        for part in latents.split(chunk):
+            drawn = self.method.sample(part.to(self.device))
+            if drawn is None:
+                raise InputError(f"a run of method {self.config.method} has no generator")
+            parts.append(to_pixels(drawn) if len(self.facts.shape) == 3 else drawn.cpu().numpy())
+        values = np.concatenate(parts)
+        return self._standardiser.invert(values) if self._standardiser is not None else values
+
+    def samples(self, x: np.ndarray | Samples) -> Samples:
+        """Check an array and bring it into the form that the network expects."""
+        if isinstance(x, Images | Vectors):
+            return x
+        x = np.asarray(x)
+        if len(self.facts.shape) == 1:
+            if x.ndim != 2 or not np.issubdtype(x.dtype, np.number) or not np.isfinite(x).all():
+                raise InputError(f"x must be a finite matrix of numbers (n, d), got {x.dtype} {x.shape}")
+            return Vectors((self._standardiser.apply(x) if self._standardiser is not None else x).astype(np.float32))
+        x = x[..., None] if x.ndim == 3 else x
+        channels, height, width = self.facts.shape
+        if x.dtype != np.uint8 or x.shape[1:] != (height, width, channels):
+            raise InputError(f"x must be uint8 of shape (n, {height}, {width}, {channels}), got {x.dtype} {x.shape}")
+        return Images(x)
+
+    @property
+    def _standardiser(self) -> Standardiser | None:
+        return None if self.facts.standardiser is None else Standardiser.from_dict(self.facts.standardiser)
+
+
+def load(folder: str | Path, device: str = "auto") -> Model:
+    """The model of a run folder, from its newest whole checkpoint."""
+    run = Run.open(Path(folder))
+    config, facts = run.config, run.facts
+    method = build_method(config, facts.shape, facts.samples, facts.classes).to(choose_device(device))
+    step = checkpoint.load_newest(run.checkpoints, method, report=lambda line: None)
+    return Model(config, facts, method, step)
