@@ -151,6 +151,7 @@ def test_half_precision_is_computed_in_single(distance, literal):
     assert low.dtype == torch.float32
     torch.testing.assert_close(low, distance(real.bfloat16().float(), fake.bfloat16().float()), rtol=1e-6, atol=1e-6)
     single = distance(real.float(), fake.float())
+    torch.testing.assert_close(single.double(), distance(real, fake), rtol=1e-5, atol=1e-6)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         torch.testing.assert_close(distance(real.float(), fake.float()), single, rtol=1e-6, atol=1e-6)
 
