@@ -1,5 +1,6 @@
 """A trained model in three lines: `model = sao.load("runs/x"); model.embed(images); model.sample(16)`."""
 
+import warnings
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ from sao.engine.features import extract
 from sao.engine.pictures import to_pixels
 from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
-from sao.evaluation.clusters import SphericalKMeans, best_kmeans
+from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
 from sao.methods import Method, build_method
 from sao.randomness import generator
 
@@ -48,7 +49,7 @@ class Model:
             if wanted is None:
                 raise InputError("the data had no labels, so the number of clusters is unknown: give k")
             self._clusters = best_kmeans(features, wanted, seed=seed)
-        return np.asarray(self._clusters.assign(features))
+        return self._clusters.assign(features).numpy()
 
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
         """Generated samples: uint8 images (n, h, w, c), or vectors in their original units."""
@@ -88,10 +89,12 @@ class Model:
         return None if self.facts.standardiser is None else Standardiser.from_dict(self.facts.standardiser)
 
 
-def load(folder: str | Path, device: str = "auto") -> Model:
-    """The model of a run folder, from its newest whole checkpoint."""
+def load(folder: str | Path, device: str = "auto", weights: Literal["ema", "raw"] = "ema") -> Model:
+    """The model of a run folder, from its newest whole checkpoint; its moving averages, or the raw networks."""
     run = Run.open(Path(folder))
     config, facts = run.config, run.facts
     method = build_method(config, facts.shape, facts.samples, facts.classes).to(choose_device(device))
-    step = checkpoint.load_newest(run.checkpoints, method, report=lambda line: None)
+    step = checkpoint.load_newest(run.checkpoints, method, report=warnings.warn)
+    if weights == "raw":
+        method.use_raw_weights()
     return Model(config, facts, method, step)

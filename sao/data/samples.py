@@ -102,5 +102,5 @@ def _selected(
     rows: np.ndarray, labels: np.ndarray | None, names: Sequence[str] | None
 ) -> tuple[np.ndarray | None, list[str] | None]:
     kept_labels = None if labels is None else labels[rows]
-    kept_names = None if names is None else [names[i] for i in np.arange(len(names))[rows]]
+    kept_names = None if names is None else [str(names[i]) for i in np.arange(len(names))[rows]]
     return kept_labels, kept_names

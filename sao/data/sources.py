@@ -17,10 +17,11 @@ def digits(held_out: float = 0.2, seed: int = 0) -> Dataset:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
-    data = load_digits()
-    pixels = np.round(data.images * (255 / 16)).astype(np.uint8)[..., None]
-    train, test = train_test_split(np.arange(len(pixels)), test_size=held_out, random_state=seed, stratify=data.target)
-    images = Images(pixels, data.target.astype(np.int64), class_names=[str(digit) for digit in range(10)])
+    values, labels = load_digits(return_X_y=True)
+    pixels = np.round(np.asarray(values).reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
+    labels = np.asarray(labels, dtype=np.int64)
+    train, test = train_test_split(np.arange(len(pixels)), test_size=held_out, random_state=seed, stratify=labels)
+    images = Images(pixels, labels, class_names=[str(digit) for digit in range(10)])
     return Dataset("digits", images.select(np.sort(train)), images.select(np.sort(test)))
 
 

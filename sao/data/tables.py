@@ -78,6 +78,10 @@ class Standardiser:
         scaled = (rows.astype(np.float64) - np.array(self.mean)) / np.array(self.std) * self.factor
         return scaled.astype(np.float32)
 
+    def invert(self, rows: np.ndarray) -> np.ndarray:
+        """Rows (n, kept) in the original units of the kept columns."""
+        return rows.astype(np.float64) / self.factor * np.array(self.std) + np.array(self.mean)
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "columns": list(self.columns),

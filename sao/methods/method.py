@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from sao.networks import MovingAverage
+
 Scalars = dict[str, Tensor]
 
 
@@ -37,6 +39,12 @@ class Method(nn.Module, ABC):
     def sample(self, latents: Tensor) -> Tensor | None:
         """Generated inputs, or None for a method that does not generate."""
         return None
+
+    def use_raw_weights(self) -> None:
+        """Let features and samples come from the trained networks themselves instead of their moving averages."""
+        for name, child in self.named_children():
+            if isinstance(child, MovingAverage):  # average_X follows X
+                child.network.load_state_dict(getattr(self, name.removeprefix("average_")).state_dict())
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
         """The function whose Jacobian is watched."""

@@ -1,0 +1,31 @@
+"""Files that commands write: checked before the work starts, and whole or not there at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sao.errors import InputError
+
+
+def writable(target: Path) -> None:
+    """Refuse a target that cannot be written before an hour of work goes into it."""
+    if target.is_dir():
+        raise InputError(f"{target} is a folder: give the name of a file")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{target.parent} cannot be made: {error.strerror}") from None
+    if not os.access(target.parent, os.W_OK):
+        raise InputError(f"{target.parent} cannot be written: choose another -o")
+
+
+@contextmanager
+def written(target: Path) -> Iterator[Path]:
+    """A temporary path beside the target, which takes its place when the block ends well."""
+    temporary = target.with_name(f".{target.stem}.writing-{os.getpid()}{target.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
