@@ -85,7 +85,7 @@ def inception(path: Path) -> Extractor:
         network = FeatureExtractorInceptionV3("inception", ["2048", "logits_unbiased"], checked)
     except Exception as error:
         raise InputError(
-            f"{path} does not hold Inception weights ({str(error).splitlines()[0][:120]}): "
+            f"{path} does not hold Inception weights ({type(error).__name__} on loading it): "
             f"give the file {Path(INCEPTION_URL).name}"
         ) from None
     standard = digest == INCEPTION_SHA256

@@ -47,9 +47,9 @@ def load_features(path: str | os.PathLike) -> tuple[Features, Features]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:  # TypeError: a bare .npy
         raise InputError(
-            f"{path} cannot be read as an .npz of plain arrays ({str(error).splitlines()[0]}): write it with numpy.savez"
+            f"{path} cannot be read as an .npz of plain arrays ({type(error).__name__}): write it with numpy.savez"
         ) from None
     facts = {"source": path.name}
     if "x_train" in arrays and "x_test" in arrays:

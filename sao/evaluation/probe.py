@@ -105,7 +105,7 @@ class Probe:
             bias = intercept_scale * error.mean(dim=0, dtype=torch.float64)
             return loss.item(), torch.cat([slope, bias[None]]).cpu().numpy().ravel()
 
-        options = {"maxiter": 1000, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
+        options = {"maxiter": 1000, "maxcor": 20, "ftol": 1e-14, "gtol": 1e-8 if x.dtype == torch.float64 else 1e-6}
         found = minimize(objective, np.zeros((d + 1) * classes), jac=True, method="L-BFGS-B", options=options)
         v = torch.from_numpy(found.x.reshape(d + 1, classes)).to(x.device)
         weights = change @ v[:-1]

@@ -40,7 +40,7 @@ def write_json(path: str | os.PathLike, metrics: Iterable[Metric]) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # JSON has no word for infinity or NaN; null is what every reader understands.
-    rows = [{**asdict(m), "value": m.value if math.isfinite(m.value) else None} for m in metrics]
+    rows = [{**asdict(m), "value": _finite(m.value), "std": _finite(m.std)} for m in metrics]
     text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -67,6 +67,10 @@ def as_table(metrics: Iterable[Metric], facts: tuple[str, ...] = ("split", "feat
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from sao.errors import InputError
+from sao.evaluation import memorised
+
+
+@pytest.fixture
+def reals(digits):
+    return (digits[0] * 15).astype(np.uint8).reshape(-1, 8, 8, 1)
+
+
+def test_copies_are_counted_and_pointed_at(reals):
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 256, (40, 8, 8, 1), dtype=np.uint8)
+    found = memorised(np.concatenate([noise, reals[[5, 70, 9]]]), reals)
+    assert found.count == 3
+    assert found.rows.tolist() == [40, 41, 42]
+    assert found.nearest[40:].tolist() == [5, 70, 9]
+    assert found.distances[40:].tolist() == [0, 0, 0]
+    assert found.share.value == pytest.approx(3 / 43)
+
+
+@pytest.mark.parametrize("chunk", [3, 1024])
+def test_against_all_distances(digits, chunk):
+    samples, reals = digits[2][:50], digits[0][:300]
+    found = memorised(samples, reals, quantile=0.2, chunk=chunk)
+    distances = cdist(samples, reals)
+    between = cdist(reals, reals) + np.diag(np.full(len(reals), np.inf))
+    threshold = np.quantile(between.min(axis=1), 0.2, method="lower")
+    assert found.share.protocol["threshold"] == pytest.approx(threshold)
+    np.testing.assert_array_equal(found.nearest, distances.argmin(axis=1))
+    np.testing.assert_allclose(found.distances, distances.min(axis=1), rtol=1e-6)
+    assert found.count == (distances.min(axis=1) <= threshold).sum()
+
+
+def test_fresh_real_data_is_not_called_memorised(digits):
+    assert memorised(digits[2], digits[0]).share.value < 0.03
+
+
+def test_bad_input(reals):
+    with pytest.raises(InputError, match="dimensions"):
+        memorised(reals[:, :4], reals)
+    with pytest.raises(InputError, match="at least three"):
+        memorised(reals, reals[:2])
+    with pytest.raises(InputError, match="quantile"):
+        memorised(reals, reals, quantile=0)
+    with pytest.raises(InputError, match="samples must be images"):
+        memorised(reals[0, 0, 0], reals)

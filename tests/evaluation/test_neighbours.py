@@ -1,0 +1,32 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import KNeighborsClassifier
+
+from sao.errors import InputError
+from sao.evaluation import knn_accuracy
+from sao.evaluation.neighbours import nearest
+
+
+def test_same_accuracy_as_scikit_learn(digits):
+    train_x, train_y, test_x, test_y = digits
+    rng = np.random.default_rng(0)
+    train_y = np.where(rng.random(len(train_y)) < 0.3, rng.integers(0, 10, len(train_y)), train_y)  # so that votes tie
+    for metric in knn_accuracy(train_x, train_y, test_x, test_y, ks=(1, 5, 4)):
+        k = metric.protocol["k"]
+        reference = KNeighborsClassifier(k, metric="cosine", algorithm="brute").fit(train_x, train_y)
+        assert metric.value == pytest.approx(reference.score(test_x, test_y), abs=1e-9)
+        assert metric.name == f"knn{k}"
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
+def test_chunk_size_does_not_matter(chunk):
+    generator = torch.Generator().manual_seed(0)
+    queries, keys = torch.randn(50, 8, generator=generator), torch.randn(130, 8, generator=generator)
+    expected = (queries @ keys.T).topk(5, dim=1).indices
+    torch.testing.assert_close(nearest(queries, keys, 5, chunk), expected)
+
+
+def test_bad_k(digits):
+    with pytest.raises(InputError, match="ks"):
+        knn_accuracy(*digits, ks=(1, 5000))

@@ -1,0 +1,69 @@
+import json
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sao.evaluation import Metric, as_table, write_json
+
+
+def test_json_round_trip_of_numpy_and_torch_values(tmp_path):
+    value: Any = np.float32(0.5)
+    std: Any = torch.tensor(0.25)
+    metric = Metric("svm", value, std, {"k": np.int64(3), "ks": (1, 5), "C": {1: np.inf}})
+    write_json(tmp_path / "eval" / "a.json", [metric])
+    (row,) = json.loads((tmp_path / "eval" / "a.json").read_text())
+    assert row == {"name": "svm", "value": 0.5, "std": 0.25, "protocol": {"k": 3, "ks": [1, 5], "C": {"1": "inf"}}}
+    assert [path.name for path in (tmp_path / "eval").iterdir()] == ["a.json"]
+
+
+def test_what_is_not_a_number_is_null(tmp_path):
+    write_json(tmp_path / "a.json", [Metric("svm", math.nan, math.inf)])
+    (row,) = json.loads((tmp_path / "a.json").read_text())
+    assert row["value"] is None
+    assert row["std"] is None
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    write_json(tmp_path / "a.json", [Metric("svm", 1)])
+
+    def full(_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_json(tmp_path / "a.json", [Metric("svm", 2)])
+    assert json.loads((tmp_path / "a.json").read_text())[0]["value"] == 1
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_table_is_aligned_markdown():
+    table = as_table([Metric("svm", 0.9, None, {"split": "test"}), Metric("kmeans", 0.81234, 0.01, {"n_test": 10})])
+    lines = table.splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert lines[0].split() == ["|", "metric", "|", "value", "|", "split", "|", "n_test", "|"]
+    assert "0.8123 ± 0.0100" in lines[3]
+
+
+def test_the_metrics_own_facts_win():
+    metric = Metric("svm", 1, None, {"k": 1}).with_protocol({"k": 2, "split": "test"})
+    assert metric.protocol == {"k": 1, "split": "test"}
+
+
+def test_importing_the_package_is_cheap():
+    code = "import sys, sao.evaluation; print(sorted({'torch', 'sklearn', 'scipy', 'numpy'} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_every_public_name_exists():
+    import sao.evaluation
+
+    for name in sao.evaluation.__all__:
+        assert getattr(sao.evaluation, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = sao.evaluation.nothing

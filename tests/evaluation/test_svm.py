@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.svm import LinearSVC
+
+from sao.errors import InputError
+from sao.evaluation import LinearSVM, linear_svm
+from sao.evaluation.svm import _stratified_split
+
+
+def standardised(digits):
+    train_x, train_y, test_x, test_y = digits
+    mean, scale = train_x.mean(0), train_x.std(0)
+    scale[scale == 0] = 1
+    return (train_x - mean) / scale, train_y, (test_x - mean) / scale, test_y
+
+
+def objective(weights: np.ndarray, x: np.ndarray, y: np.ndarray, cost: float) -> np.ndarray:
+    """Each class's objective, literally."""
+    x = np.hstack([x, np.ones((len(x), 1))])
+    signs = np.where(y[:, None] == np.arange(weights.shape[1]), 1.0, -1.0)
+    slack = np.maximum(0, 1 - signs * (x @ weights))
+    return 0.5 * (weights**2).sum(0) + cost * (slack**2).sum(0)
+
+
+@pytest.mark.parametrize("cost", [1e-4, 1e-2, 1.0])
+def test_same_solution_as_linear_svc(digits, cost):
+    train_x, train_y, test_x, _ = standardised(digits)
+    reference = LinearSVC(C=cost, dual=False, tol=1e-8, max_iter=10_000).fit(train_x, train_y)  # pyright: ignore[reportArgumentType]
+    ours = LinearSVM.path(torch.from_numpy(train_x).double(), torch.from_numpy(train_y), 10, [cost])[0]
+    expected = np.vstack([reference.coef_.T, reference.intercept_])
+    np.testing.assert_allclose(
+        objective(ours.weights.numpy(), train_x, train_y, cost), objective(expected, train_x, train_y, cost), rtol=1e-5
+    )
+    agreement = (ours.predict(torch.from_numpy(test_x).double()).numpy() == reference.predict(test_x)).mean()
+    assert agreement >= 0.998
+
+
+def test_warm_start_along_the_costs_changes_nothing(digits):
+    train_x, train_y, _, _ = standardised(digits)
+    x, y = torch.from_numpy(train_x).double(), torch.from_numpy(train_y)
+    last = LinearSVM.path(x, y, 10, [1e-4, 1e-3, 1e-2])[-1]
+    alone = LinearSVM.path(x, y, 10, [1e-2])[0]
+    np.testing.assert_allclose(
+        objective(last.weights.numpy(), train_x, train_y, 1e-2),
+        objective(alone.weights.numpy(), train_x, train_y, 1e-2),
+        rtol=1e-5,
+    )
+
+
+def test_accuracy_is_that_of_linear_svc_with_the_chosen_cost(digits):
+    metric = linear_svm(*digits)
+    train_x, train_y, test_x, test_y = standardised(digits)
+    reference = LinearSVC(C=metric.protocol["C"], dual=False).fit(train_x, train_y).score(test_x, test_y)  # pyright: ignore[reportArgumentType]
+    assert metric.value == pytest.approx(reference, abs=0.002)
+    assert metric.protocol["n_train"] == len(train_x)
+
+
+def test_chosen_cost_is_the_best_on_the_held_out_part_of_train(digits):
+    train_x, train_y, test_x, test_y = digits
+    metric = linear_svm(train_x, train_y, test_x, test_y, costs=[1e-4, 1e-3, 1e-2, 1e-1])
+    scores = metric.protocol["C_held_out_accuracy"]
+    assert scores[f"{metric.protocol['C']:g}"] == max(scores.values())
+    shuffled = np.random.default_rng(0).permutation(test_y)
+    assert (
+        linear_svm(train_x, train_y, test_x, shuffled, costs=[1e-4, 1e-3, 1e-2, 1e-1]).protocol["C"] == metric.protocol["C"]
+    )  # test plays no part
+
+
+def test_two_classes_and_labels_of_any_kind(digits):
+    train_x, train_y, test_x, test_y = digits
+    names = np.array([f"digit {i}" for i in range(10)])
+    few_train, few_test = train_y < 2, test_y < 2
+    metric = linear_svm(train_x[few_train], names[train_y[few_train]], test_x[few_test], names[test_y[few_test]])
+    assert metric.value > 0.98
+
+
+def test_a_hundred_classes():
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(100, 48))
+    train_y, test_y = np.repeat(np.arange(100), 12), np.repeat(np.arange(100), 4)
+    train_x = centres[train_y] + 0.6 * rng.normal(size=(1200, 48))
+    test_x = centres[test_y] + 0.6 * rng.normal(size=(400, 48))
+    ours = linear_svm(train_x, train_y, test_x, test_y, costs=[0.01])
+    mean, scale = train_x.mean(0), train_x.std(0)
+    reference = LinearSVC(C=0.01, tol=1e-6).fit((train_x - mean) / scale, train_y)
+    assert ours.value == pytest.approx(reference.score((test_x - mean) / scale, test_y), abs=0.0051)
+    assert ours.value > 0.8
+
+
+def test_stratified_split_is_a_partition_with_every_class_on_both_sides(digits):
+    labels = torch.from_numpy(digits[1])
+    kept, held = _stratified_split(labels, 0.2, 3)
+    assert sorted(torch.cat([kept, held]).tolist()) == list(range(len(labels)))
+    shares = torch.bincount(labels[held]) / torch.bincount(labels)
+    assert shares.min() > 0.18
+    assert shares.max() <= 0.2
+    assert not torch.equal(held, _stratified_split(labels, 0.2, 4)[1])
+
+
+def test_bad_costs(digits):
+    with pytest.raises(InputError, match="costs"):
+        linear_svm(*digits, costs=[0.0, 1.0])
+    with pytest.raises(InputError, match="costs"):
+        linear_svm(*digits, costs=[])
