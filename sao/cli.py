@@ -96,7 +96,9 @@ def main(arguments: list[str] | None = None) -> int:
         parsed, rest = build_parser().parse_known_args(words)
         if rest or (options and not parsed.takes_options):
             wrong = rest[0] if rest else f"--{next(iter(options))}"
-            raise InputError(f"sao {parsed.command} does not take {wrong}; `sao {parsed.command} --help` shows what it takes")
+            near = _nearest(wrong, parsed.command) if wrong.startswith("--") else ""
+            name = f"sao {parsed.command}"
+            raise InputError(f"{name} does not take {wrong}{near}; `{name} --help` shows what it takes")
         parsed.options = options
         return importlib.import_module(f"sao.commands.{parsed.command}").run(parsed) or 0
     except InputError as error:
@@ -121,9 +123,27 @@ def _split_options(words: list[str]) -> tuple[list[str], dict[str, str]]:
             others.append(word)
             continue
         if not equals:
-            try:
-                value = next(rest)
-            except StopIteration:
-                raise InputError(f"--{key} needs a value") from None
+            value = next(rest, "--")
+            if value.startswith("--"):
+                raise InputError(f"--{key} needs a value, for example --{key}=VALUE")
         options[key] = value
     return others, options
+
+
+def _nearest(flag: str, command: str) -> str:
+    """ " (did you mean …?)" for a flag that a command does not have; train has every option of the configuration too."""
+    import difflib
+
+    from sao.config import option_names
+
+    subparsers = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    flags = {known: known for known in subparsers.choices[command]._option_string_actions if known.startswith("--")}
+    if command == "train":  # a person may leave the group out: --batch for --train.batch
+        names = list(option_names())
+        flags = (
+            {f"--{name.rpartition('.')[2]}": f"--{name}" for name in names}
+            | {f"--{name}": f"--{name}" for name in names}
+            | flags
+        )
+    found = difflib.get_close_matches(flag.partition("=")[0].replace("-", "_").replace("__", "--", 1), flags, n=1)
+    return f" (did you mean {flags[found[0]]}?)" if found else ""

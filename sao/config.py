@@ -7,13 +7,24 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sao.errors import InputError
 
-Positive = Annotated[int, Field(ge=1)]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, lt=1)]
+
+def _no_truth_value(value: Any) -> Any:
+    """Python counts True as 1; an option that wants a number does not."""
+    if isinstance(value, bool):
+        raise ValueError("Input should be a number")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_no_truth_value)]
+Number = Annotated[float, BeforeValidator(_no_truth_value), Field(allow_inf_nan=False)]
+Positive = Annotated[Whole, Field(ge=1)]
+Above = Annotated[Number, Field(gt=0)]
+Weight = Annotated[Number, Field(ge=0)]
+Share = Annotated[Number, Field(gt=0, lt=1)]
 
 
 class Strict(BaseModel):
@@ -23,11 +34,13 @@ class Strict(BaseModel):
 class Data(Strict):
     """What to learn from, and how it is augmented."""
 
-    source: str = "digits"  # a name from `sao.data.sources`, or a path: folder, archive, .npy, .npz, .csv, .parquet
+    source: Annotated[str, Field(min_length=1)] = (
+        "digits"  # a name from `sao.data.sources`, or a path: folder, archive, .npy, .npz, .csv, .parquet
+    )
     folder: str = "~/.cache/sao/datasets"  # where named data sets are kept or downloaded to
-    size: Annotated[int, Field(ge=8, le=256)] | None = None  # pixels a side; None: as the data is
+    size: Annotated[Whole, Field(ge=8, le=256)] | None = None  # pixels a side; None: as the data is
     flip: bool = False
-    crop: Annotated[float, Field(gt=0, le=1)] | None = None  # smallest area of a random crop; None: no crops
+    crop: Annotated[Number, Field(gt=0, le=1)] | None = None  # smallest area of a random crop; None: no crops
     jitter: Weight = 0.0  # strength of random brightness, contrast, saturation and hue; 1 is SimCLR's for small images
     fit: Literal["crop", "pad"] = "crop"  # how images that are not square become so
     labels: bool = True  # use labels, where there are any, for evaluation
@@ -36,7 +49,9 @@ class Data(Strict):
 
 
 class Discriminator(Strict):
-    widths: tuple[Positive, ...] | None = None  # one entry a stage; None: the paper's for the image size
+    widths: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = (
+        None  # one entry a stage; None: the paper's for the image size
+    )
     blocks: Positive = 2  # residual blocks a stage; for vectors the depth of the perceptron
     embedding_size: Positive = 128
     spectral_normalisation: bool = False
@@ -52,13 +67,13 @@ class Objective(Strict):
     distance: Literal["jensen_shannon", "bhattacharyya", "hinge"] = "jensen_shannon"
     covariance: Literal["full", "diagonal"] = "full"
     centre: Literal["sphere", "mean"] = "sphere"
-    epsilon: Annotated[float, Field(gt=0)] = 0.5
+    epsilon: Above = 0.5
     cluster_weight: Weight = 3.0  # λ_c
     neighbours: Positive = 1  # K
     skip_first_fake: bool = False  # also drop the nearest neighbour of a generated sample, as the authors' code does
     bank: Positive = 10240
     smoothness_weight: Weight = 5.0  # λ_s
-    lipschitz: Annotated[float, Field(gt=0)] = 1.0
+    lipschitz: Above = 1.0
     power_steps: Positive = 1
     smooth_every: Positive = 1  # 1 is the method; more trades smoothness for speed
     norm_weight: Weight = 4.0  # λ_h
@@ -66,7 +81,7 @@ class Objective(Strict):
 
 
 class Optimiser(Strict):
-    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
+    learning_rate: Above = 2e-4
     betas: tuple[Share, Share] = (0.5, 0.999)
     weight_decay: Weight = 0.0
 
@@ -78,11 +93,11 @@ class DecayedOptimiser(Optimiser):
 class Train(Strict):
     steps: Positive = 1000
     epochs: Positive | None = None  # where given, the length of the run instead of steps
-    batch: Annotated[int, Field(ge=2)] = 256  # global, over all processes
+    batch: Annotated[Whole, Field(ge=2)] = 256  # global, over all processes
     micro_batch: Positive | None = None  # discriminator passes at most this many samples at a time; the same gradient
     discriminator: DecayedOptimiser = DecayedOptimiser()
     generator: Optimiser = Optimiser()
-    ema: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    ema: Annotated[Number, Field(ge=0, lt=1)] = 0.99
     device: str = "auto"
     threads: Positive | None = None
 
@@ -98,7 +113,7 @@ class Log(Strict):
 
 class Config(Strict):
     method: Literal["structural", "supervised", "random"] = "structural"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 0  # scikit-learn takes no larger one
     data: Data = Data()
     discriminator: Discriminator = Discriminator()
     generator: Generator = Generator()
@@ -115,14 +130,14 @@ class Config(Strict):
 
 def load_preset(name: str, overrides: Mapping[str, str] | None = None) -> Config:
     """A preset by name (or a .yaml file by path) with dotted options changed, for example {"train.batch": "64"}."""
-    return build(yaml.safe_load(preset_text(name)) or {}, overrides, origin=f"preset {name}")
+    return build(_mapping(preset_text(name), f"preset {name}"), overrides, origin=f"preset {name}")
 
 
 def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None, origin: str = "config") -> Config:
     """Validate nested values; every error is one line that names the key."""
     merged = _copied(values)
     for key, text in (overrides or {}).items():
-        _set(merged, key, _parsed(text))
+        _set(merged, key, text)
     try:
         return Config.model_validate(merged)
     except ValidationError as error:
@@ -135,12 +150,10 @@ def save(config: Config, path: Path) -> None:
 
 def load(path: Path) -> Config:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise InputError(f"{path} cannot be read as YAML: {str(error).splitlines()[0]}") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path} must hold a mapping of options")
-    return build(values, origin=str(path))
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+    return build(_mapping(text, str(path)), origin=str(path))
 
 
 def preset_names() -> list[str]:
@@ -151,8 +164,8 @@ def preset_text(name: str) -> str:
     if name.endswith((".yaml", ".yml")):
         try:
             return Path(name).read_text(encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"preset file {name} cannot be read: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"preset file {name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if name not in preset_names():
         raise InputError(f"there is no preset {name!r}{nearest(name, preset_names())}; `sao presets` lists them")
     return (resources.files("sao.presets") / f"{name}.yaml").read_text(encoding="utf-8")
@@ -174,30 +187,56 @@ def nearest(word: str, words: Sequence[str]) -> str:
     return f" (did you mean {found[0]}?)" if found else ""
 
 
-def _set(values: dict[str, Any], key: str, value: Any) -> None:
+def _mapping(text: str, origin: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{origin} cannot be read as YAML: {' '.join(str(error).split())}") from None
+    if values is not None and not isinstance(values, dict):
+        raise InputError(f"{origin} must hold a mapping of options, not a {type(values).__name__}")
+    return values or {}
+
+
+def _set(values: dict[str, Any], key: str, text: str) -> None:
     names = list(option_names())
     key = key.replace("-", "_")
     if key not in names:
         raise InputError(f"there is no option --{key}{nearest(key, names)}")
     *parents, last = key.split(".")
+    model: type[BaseModel] = Config
     for parent in parents:
-        values = values.setdefault(parent, {})
-    values[last] = value
+        inner = values.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            return  # not a group of options: what validates the whole says so
+        values, model = inner, _group(model, parent)
+    # A text is taken as it was typed: a folder may be called 2024, yes or [x].
+    values[last] = text if _is_text(model.model_fields[last].annotation) else _parsed(text)
     if key == "train.steps":  # asked for by name, it replaces the epochs of a preset
         values["epochs"] = None
 
 
 def _parsed(text: str) -> Any:
+    """A number as Python reads it (YAML takes 1e-3 for a text and 010 for 8); anything else as YAML does."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
     try:
-        return float(text) if _is_plain_exponent(text) else yaml.safe_load(text)
+        return yaml.safe_load(text)
     except yaml.YAMLError:
         return text
 
 
-def _is_plain_exponent(text: str) -> bool:
-    """YAML 1.1 reads 1e-3 as a string; people type it as a number."""
-    mantissa, e, exponent = text.lower().partition("e")
-    return bool(e) and mantissa.replace(".", "", 1).isdigit() and exponent.lstrip("+-").isdigit()
+def _group(model: type[BaseModel], name: str) -> type[BaseModel]:
+    inner = model.model_fields[name].annotation
+    assert isinstance(inner, type)
+    assert issubclass(inner, BaseModel)
+    return inner
+
+
+def _is_text(annotation: Any) -> bool:
+    return annotation is str or any(isinstance(choice, str) for choice in get_args(annotation))
 
 
 def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,8 +249,18 @@ def _one_line(error: ValidationError, origin: str) -> str:
     if first["type"] == "extra_forbidden":
         return f"{origin}: there is no option {key}{nearest(key, list(option_names()))}"
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "literal_error":
+        return f"{origin}: {key}: {message}, got {first['input']!r}{_nearest_choice(key, first['input'])}"
     shown = "" if isinstance(first["input"], dict | BaseModel) else f", got {first['input']!r}"
     return f"{origin}: {key}: {message}{shown}"
+
+
+def _nearest_choice(key: str, value: Any) -> str:
+    *parents, last = key.split(".")
+    model: type[BaseModel] = Config
+    for parent in parents:
+        model = _group(model, parent)
+    return nearest(str(value), get_args(model.model_fields[last].annotation))
 
 
 METHODS = get_args(Config.model_fields["method"].annotation)

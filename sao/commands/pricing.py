@@ -2,6 +2,7 @@
 
 import resource
 import time
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +13,7 @@ from sao.data.samples import Dataset, Images
 from sao.engine import checkpoint
 from sao.engine.device import choose_device, set_threads
 from sao.engine.log import clock
-from sao.engine.loop import new_method
+from sao.engine.loop import check_batch, new_method
 from sao.errors import InputError
 from sao.methods import Method
 from sao.randomness import batch_rows
@@ -35,7 +36,9 @@ def price_run(config: Config) -> int:
     trial_batch = max(4, min(config.train.batch, len(dataset.train), PIXELS_AT_ONCE // max(area, 1)))
     trial = build(config.model_dump(mode="json"), {"train.batch": str(trial_batch)})
     set_threads(config.train.threads)
-    method = new_method(trial, dataset, choose_device(config.train.device))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the bank is larger than the few samples that stand for the data set
+        method = new_method(trial, dataset, choose_device(config.train.device))
     seconds = _two_steps(method, dataset, trial)
     steps = config.steps_for(samples)
     scale = config.train.batch / trial_batch
@@ -55,14 +58,16 @@ def _data(config: Config) -> tuple[Dataset, int, str]:
     from sao.commands.training import open_config_data
 
     try:
-        dataset = open_config_data(config).dataset
-        return dataset, len(dataset.train), f"data        {dataset.name}, {len(dataset.train)} training samples"
+        dataset = open_config_data(config, download=False).dataset
     except InputError:
         if config.data.source not in KNOWN:
             raise
+    else:
+        check_batch(config, len(dataset.train))
+        return dataset, len(dataset.train), f"data        {dataset.name}, {len(dataset.train)} training samples"
     samples, size, channels = KNOWN[config.data.source]
     size = config.data.size or size
-    pixels = np.random.default_rng(0).integers(0, 256, (max(64, 2 * 32), size, size, channels), dtype=np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 256, (64, size, size, channels), dtype=np.uint8)
     images = Images(pixels, np.zeros(len(pixels), np.int64))
     note = f"data        {config.data.source} is not at hand: priced with random pixels of its shape and its {samples} samples"
     return Dataset(config.data.source, images, images), samples, note

@@ -15,31 +15,34 @@ def run(arguments: Namespace) -> int:
     with distributed.processes(config.train.device):
         from sao.commands.training import price, start
 
-        out = Path(arguments.out or f"runs/{_name(arguments)}")
         if arguments.dry_run:
             return price(config)
+        out = Path(f"runs/{_name(arguments)}" if arguments.out is None else arguments.out)
         automatic = arguments.auto or (arguments.source is not None and arguments.preset is None)
         return start(config, out, arguments.overwrite, arguments.options if automatic else None)
 
 
 def _config(arguments: Namespace) -> Config:
     options = dict(arguments.options)
-    for flag, key, value in (
-        (arguments.source, "data.source", arguments.source),
-        (arguments.keep, "log.keep", arguments.keep),
+    for given, key, value in (
+        (arguments.source is not None, "data.source", arguments.source),
+        (arguments.keep is not None, "log.keep", arguments.keep),
         (arguments.no_labels, "data.labels", "false"),
         (arguments.strict, "data.strict", "true"),
     ):
-        if flag:
+        if given:
             options[key] = value
-    if arguments.preset is not None and not arguments.preset.endswith(".yaml") and Path(arguments.preset).exists():
-        names = configuration.preset_names()
-        if arguments.preset not in names:
-            raise InputError(f"{arguments.preset} is a path, not a preset: sao train --data {arguments.preset}")
-    return configuration.load_preset(arguments.preset or ("own" if arguments.source else "digits"), options)
+    if arguments.out == "":
+        raise InputError("--out is empty: name a folder for the run")
+    preset = arguments.preset
+    if preset is None:
+        preset = "digits" if arguments.source is None else "own"
+    elif not preset.endswith((".yaml", ".yml")) and preset not in configuration.preset_names() and Path(preset).exists():
+        raise InputError(f"{preset} is a path, not a preset: sao train --data {preset}")
+    return configuration.load_preset(preset, options)
 
 
 def _name(arguments: Namespace) -> str:
     if arguments.preset is not None:
         return Path(arguments.preset).stem
-    return "digits" if arguments.source is None else Path(arguments.source).stem or "own"
+    return "digits" if arguments.source is None else Path(arguments.source).resolve().stem or "own"

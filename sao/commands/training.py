@@ -14,14 +14,18 @@ from sao.data.opening import open_data
 from sao.data.own import Opened
 from sao.engine import checkpoint
 from sao.engine.device import choose_device, set_threads
-from sao.engine.log import Log
+from sao.engine.log import Log, check_tensorboard
 from sao.engine.loop import Diverged, Interrupted, new_method, train
-from sao.engine.run import DataFacts, Run
+from sao.engine.run import DataFacts, Run, check_free
+from sao.errors import InputError
 from sao.methods import Method
 
 
 def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] | None) -> int:
     """A new run. `automatic` holds the options that a person gave by hand, where the rest is to be chosen for the data."""
+    check_free(out, overwrite)  # before data is read, which may take long
+    if config.log.tensorboard:
+        check_tensorboard()
     opened = open_config_data(config)
     notes = list(opened.notes)
     if automatic is not None:
@@ -30,9 +34,7 @@ def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] 
         config, reasons = fitted(config, opened.dataset, given=set(automatic))
         notes += reasons
     method = prepared(config, opened)
-    standardiser = None if opened.standardiser is None else opened.standardiser.to_dict()
-    facts = DataFacts.of(opened.dataset, standardiser)
-    run = Run.create(out, config, facts, overwrite) if distributed.is_main() else Run(out)
+    run = Run.create(out, config, _facts(opened), overwrite) if distributed.is_main() else Run(out)
     if opened.skipped and distributed.is_main():
         lines = [f"{item.name}\t{item.reason}\n" for item in opened.skipped]
         (out / "skipped.tsv").write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
@@ -44,9 +46,13 @@ def resume(out: Path) -> int:
     run = Run.open(out)
     config = run.config
     opened = open_config_data(config)
+    if distributed.is_main():
+        run.prepare(_facts(opened))
     method = prepared(config, opened)
     damaged: list[str] = []
-    first = checkpoint.load_newest(run.checkpoints, method, damaged.append)
+    first = 0
+    if checkpoint.steps_in(run.checkpoints):  # none: it was stopped before the first, and starts as it started then
+        first = checkpoint.load_newest(run.checkpoints, method, damaged.append)
     if distributed.is_main():
         run.cut_metrics(first)
     total = config.steps_for(len(opened.dataset.train))
@@ -57,8 +63,12 @@ def resume(out: Path) -> int:
     return _go(run, config, opened, method, first, notes)
 
 
+def _facts(opened: Opened) -> DataFacts:
+    return DataFacts.of(opened.dataset, None if opened.standardiser is None else opened.standardiser.to_dict())
+
+
 def _go(run: Run, config: Config, opened: Opened, method: Method, first: int, notes: list[str]) -> int:
-    log = Log(run.folder if distributed.is_main() else None, config.log.tensorboard)
+    log = Log(run.folder if distributed.is_main() else None, config.log.tensorboard, first)
     started = time.monotonic()
     try:
         for note in notes:
@@ -70,16 +80,24 @@ def _go(run: Run, config: Config, opened: Opened, method: Method, first: int, no
     except Interrupted as stop:
         log.say(str(stop))
         return 130
+    except KeyboardInterrupt:  # the second Ctrl-C, or one while the table is made
+        log.say(f"interrupted; go on with: sao resume {run.folder}")
+        return 130
     except Diverged as error:
+        log.note(str(error))
         if distributed.is_main():
             print(f"sao: {error}", file=sys.stderr)
         return 3
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a full disk, or a folder that went away
+        raise InputError(f"{run.folder} cannot be written ({error.strerror}); go on with: sao resume {run.folder}") from None
     finally:
         log.close()
     return 0
 
 
-def open_config_data(config: Config) -> Opened:
+def open_config_data(config: Config, download: bool = True) -> Opened:
     data = config.data
     return open_data(
         data.source,
@@ -90,6 +108,7 @@ def open_config_data(config: Config) -> Opened:
         strict=data.strict,
         held_out=data.held_out,
         seed=config.seed,
+        download=download,
         progress=reading_progress if distributed.is_main() else None,
     )
 
@@ -104,7 +123,7 @@ def prepared(config: Config, opened: Opened) -> Method:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         method = new_method(config, opened.dataset, choose_device(config.train.device))
-    for warning in caught:
+    for warning in caught if distributed.is_main() else []:
         print(f"sao: warning: {warning.message}", file=sys.stderr)
     return method
 

@@ -21,6 +21,7 @@ def open_data(
     strict: bool = False,
     held_out: float = 0.1,
     seed: int = 0,
+    download: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Opened:
     """A named data set (see `sao.data.sources`), or whatever is at a path."""
@@ -36,7 +37,7 @@ def open_data(
         case "spirals":
             dataset = sources.spirals(seed=seed)
         case _:
-            dataset = sources.torchvision_images(source, Path(folder).expanduser())
+            dataset = sources.torchvision_images(source, Path(folder).expanduser(), download)
     if size is not None:
         dataset = sources.resized(dataset, size)
     if not labels:

@@ -1,5 +1,7 @@
 """Named data sets. A source returns a Dataset; labels travel with it for evaluation and are never given to a method's step."""
 
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +49,7 @@ def spiral_point(position: np.ndarray, arm: np.ndarray, box: float = SPIRAL_BOX)
     return np.stack([radius * np.cos(phase), radius * np.sin(phase)], axis=1)
 
 
-def torchvision_images(name: str, folder: Path) -> Dataset:
+def torchvision_images(name: str, folder: Path, download: bool = True) -> Dataset:
     """CIFAR-10/100, MNIST or Fashion-MNIST: NAME.npz in the folder if it is there, else torchvision's files or download."""
     packed = folder / f"{name}.npz"
     if packed.exists():
@@ -58,10 +60,11 @@ def torchvision_images(name: str, folder: Path) -> Dataset:
     parts = []
     for train in (True, False):
         try:
-            found = getattr(torchvision_datasets(), classes[name])(str(folder), train=train, download=True)
+            found = getattr(torchvision_datasets(), classes[name])(str(folder), train=train, download=download)
         except (RuntimeError, OSError) as error:
+            tried = f"could not be downloaded ({' '.join(str(error).split())})" if download else "was not downloaded"
             raise InputError(
-                f"{name} is not in {folder} and could not be downloaded ({str(error).splitlines()[0]}): "
+                f"{name} is not in {folder} and {tried}: "
                 f"put {name}.npz with x_train, y_train, x_test, y_test there, or name another folder with --data.folder"
             ) from None
         pixels = np.asarray(found.data)
@@ -75,16 +78,23 @@ def npz(path: Path) -> Dataset:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = {key: arrays[key] for key in arrays.files}
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not a readable .npz file: {str(error).splitlines()[0]}") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} is not a readable .npz file: {' '.join(str(error).split())}") from None
     missing = [key for key in ("x_train", "x_test") if key not in found]
     if missing:
         raise InputError(f"{path} has no array {missing[0]}: give x_train, x_test and, for evaluation, y_train, y_test")
     parts = []
     for part in ("train", "test"):
         pixels, labels = found[f"x_{part}"], found.get(f"y_{part}")
+        if labels is not None and (
+            not np.issubdtype(labels.dtype, np.integer) or labels.size != len(labels) or labels.min() < 0
+        ):
+            raise InputError(
+                f"{path}: y_{part} must hold one class number from 0 on for each sample, got {labels.dtype} {labels.shape}"
+            )
         try:
-            parts.append(Images(pixels if pixels.ndim == 4 else pixels[..., None], labels))
+            codes = None if labels is None else labels.reshape(-1).astype(np.int64)
+            parts.append(Images(pixels if pixels.ndim == 4 else pixels[..., None], codes))
         except InputError as error:
             raise InputError(f"{path}: {part} part: {error}") from None
     if (parts[0].labels is None) != (parts[1].labels is None):

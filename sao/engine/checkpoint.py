@@ -22,61 +22,75 @@ from sao.errors import InputError
 from sao.methods import Method
 
 FORMAT = 1
+METHOD, OPTIMISERS, STATE = "method.safetensors", "optimisers.safetensors", "state.json"
 
 
 def save(folder: Path, method: Method, step: int, keep: int) -> Path:
     """Write the state after `step` steps and remove all but the newest `keep` checkpoints."""
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"step-{step:08d}"
+    target = folder / _name(step)
     temporary = folder / f".writing-{step:08d}-{os.getpid()}"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
     tensors = {
-        "method.safetensors": {name: value.detach().contiguous() for name, value in method.state_dict().items()},
-        "optimisers.safetensors": _optimiser_tensors(method.optimisers),
+        METHOD: {name: value.detach().contiguous() for name, value in method.state_dict().items()},
+        OPTIMISERS: _optimiser_tensors(method.optimisers),
     }
-    for name, content in tensors.items():
-        save_file(content, temporary / name)
-    state = {"format": FORMAT, "step": step, "checksums": {name: _checksum(temporary / name) for name in tensors}}
-    (temporary / "state.json").write_text(json.dumps(state, indent=1))
-    for path in (*temporary.iterdir(), temporary):
-        _sync(path)
-    shutil.rmtree(target, ignore_errors=True)
-    temporary.rename(target)
-    _sync(folder)
-    for old in steps_in(folder)[:-keep]:
-        shutil.rmtree(old)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for unfinished in folder.glob(".writing-*"):  # of a process that was killed
+            shutil.rmtree(unfinished)
+        temporary.mkdir()
+        for name, content in tensors.items():
+            save_file(content, temporary / name)
+        state = {"format": FORMAT, "step": step, "checksums": {name: _checksum(temporary / name) for name in tensors}}
+        (temporary / STATE).write_text(json.dumps(state, indent=1))
+        for path in (*temporary.iterdir(), temporary):
+            _sync(path)
+        if target.exists():  # a damaged one, whose steps were made again
+            shutil.rmtree(target)
+        temporary.rename(target)
+        _sync(folder)
+        # One that is newer than this was damaged and passed over: it must not push a good one out.
+        for old in [path for path in steps_in(folder) if path.name <= target.name][:-keep]:
+            shutil.rmtree(old)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
+        raise InputError(f"checkpoint {target} cannot be written ({reason}); those before it are kept") from None
     return target
 
 
 def load_newest(folder: Path, method: Method, report: Callable[[str], None]) -> int:
     """Restore the newest whole checkpoint and return its step; a damaged one is reported and passed over."""
+    reasons: list[str] = []
     for path in reversed(steps_in(folder)):
         try:
             return load(path, method)
         except InputError as error:
+            reasons.append(str(error))
             report(f"{error}; trying the one before")
-    raise InputError(f"there is no usable checkpoint in {folder}: start again with `sao train … --overwrite`")
+    found = "; ".join(reasons) or "there is none yet"
+    raise InputError(f"there is no usable checkpoint in {folder} ({found}): start again with `sao train … --overwrite`")
 
 
 def load(path: Path, method: Method) -> int:
     try:
-        state = json.loads((path / "state.json").read_text())
-        for name, expected in state["checksums"].items():
-            if _checksum(path / name) != expected:
+        state = json.loads((path / STATE).read_text())
+        format_, step, checksums = state["format"], int(state["step"]), state["checksums"]
+        for name in (METHOD, OPTIMISERS):
+            if _checksum(path / name) != checksums[name]:
                 raise InputError(f"checkpoint {path} is damaged ({name} does not match its checksum)")
-        tensors = load_file(path / "method.safetensors")
-        moments = load_file(path / "optimisers.safetensors")
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        if format_ != FORMAT or path.name != _name(step):
+            raise InputError(f"checkpoint {path} is damaged ({STATE} says format {format_} and step {step})")
+        tensors, moments = load_file(path / METHOD), load_file(path / OPTIMISERS)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"checkpoint {path} is damaged ({str(error).splitlines()[0]})") from None
+        raise InputError(f"checkpoint {path} is damaged ({_reason(error)})") from None
     try:
         method.load_state_dict(tensors)
-    except RuntimeError:
+        _load_moments(method.optimisers, moments)
+    except (RuntimeError, ValueError, KeyError):
         raise InputError(f"checkpoint {path} is of another network than config.yaml describes") from None
-    _load_moments(method.optimisers, moments)
-    return state["step"]
+    return step
 
 
 def steps_in(folder: Path) -> list[Path]:
@@ -108,6 +122,18 @@ def _load_moments(optimisers: dict[str, Optimizer], moments: dict[str, Tensor]) 
             if owner == name:
                 state["state"].setdefault(int(index), {})[quantity] = value
         optimiser.load_state_dict(state)
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{Path(error.filename).name}: {error.strerror}"
+    if isinstance(error, KeyError | TypeError | json.JSONDecodeError | UnicodeDecodeError):
+        return f"{STATE} cannot be read"
+    return str(error).splitlines()[0]
 
 
 def _checksum(path: Path) -> str:

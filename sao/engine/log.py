@@ -1,5 +1,6 @@
 """Where a run speaks: metrics.jsonl for machines, log.txt and the console for people, TensorBoard on request."""
 
+import importlib.util
 import json
 import sys
 import time
@@ -11,18 +12,17 @@ from sao.errors import InputError
 class Log:
     """Rows of scalars and lines of text. Only the main process has one that writes (`folder=None` is silent)."""
 
-    def __init__(self, folder: Path | None, tensorboard: bool = False) -> None:
+    def __init__(self, folder: Path | None, tensorboard: bool = False, first: int = 0) -> None:
         self._metrics = self._text = self._board = None
         if folder is None:
             return
         self._metrics = (folder / "metrics.jsonl").open("a", encoding="utf-8")
         self._text = (folder / "log.txt").open("a", encoding="utf-8")
         if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError:
-                raise InputError("log.tensorboard needs tensorboard: pip install 'sao[track]', or leave it off") from None
-            self._board = SummaryWriter(str(folder / "tensorboard"))
+            from torch.utils.tensorboard import SummaryWriter
+
+            # What a killed process drew after its last checkpoint is drawn again.
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first + 1)
 
     def row(self, step: int, scalars: dict[str, float]) -> None:
         """One line of JSON. What depends on the clock is named time/…; the rest is the same for the same seed."""
@@ -38,6 +38,12 @@ class Log:
         if self._text is None:
             return
         print(line, flush=True)
+        self.note(line)
+
+    def note(self, line: str) -> None:
+        """A line for log.txt alone."""
+        if self._text is None:
+            return
         self._text.write(time.strftime("%Y-%m-%d %H:%M:%S ") + line + "\n")
         self._text.flush()
 
@@ -45,6 +51,11 @@ class Log:
         for file in (self._metrics, self._text, self._board):
             if file is not None:
                 file.close()
+
+
+def check_tensorboard() -> None:
+    if importlib.util.find_spec("tensorboard") is None:
+        raise InputError("log.tensorboard needs tensorboard: pip install 'sao[track]', or leave it off")
 
 
 class Progress:

@@ -2,7 +2,9 @@
 had happened, because every random draw is a function of the step and the checkpoint holds everything else."""
 
 import math
+import os
 import signal
+import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
 from types import FrameType
@@ -52,8 +54,8 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
             rows = batch_rows(config.seed, step, config.train.batch, len(dataset.train))[mine]
             try:
                 scalars = method.step(batches.rows(rows), step)
-            except FloatingPointError as error:
-                raise _divergence(error, step, saved, run, log) from None
+            except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
+                raise _divergence(f"step {step + 1}: {_what_broke(error)}", saved, run) from None
             done = step + 1
             last = done == total
             if _due(config.log.every, done, last):
@@ -66,6 +68,8 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
                 log.row(done, watch(method, dataset, config.seed))
             stopping = _agreed(stop_requested(), done, last, config.log.every)
             if _due(config.log.checkpoint_every, done, last) or stopping:
+                if (broken := _not_finite(method)) is not None:
+                    raise _divergence(f"step {done}: {broken} became NaN or inf by the update", saved, run)
                 if distributed.is_main():
                     checkpoint.save(run.checkpoints, method, done, config.log.keep)
                 saved = done
@@ -101,12 +105,32 @@ def _draw(run: Run, method: Method, samples: Samples, config: Config, done: int)
         save_samples(run.samples / f"step-{done:08d}.png", method, samples, config.generator.latent_size, config.seed)
 
 
-def _divergence(error: FloatingPointError, step: int, saved: int, run: Run, log: Log) -> Diverged:
-    term = error.term if isinstance(error, NonFiniteError) else str(error)
-    kept = f"the last good checkpoint, of step {saved}, is kept in {run.checkpoints}" if saved else "no checkpoint was made yet"
-    message = f"step {step + 1}: {term} is NaN or inf; {kept}; try a lower --train.discriminator.learning_rate"
-    log.say(message)
-    return Diverged(message)
+def _divergence(what: str, saved: int, run: Run) -> Diverged:
+    advice = "start again with a lower --train.discriminator.learning_rate and --overwrite"
+    if not saved:
+        return Diverged(f"{what}; no checkpoint was made yet: {advice}")
+    return Diverged(
+        f"{what}; the last good checkpoint, of step {saved}, is kept in {run.checkpoints}: "
+        f"lower train.discriminator.learning_rate in {run.folder / 'config.yaml'} and go on with sao resume {run.folder}, "
+        f"or {advice}"
+    )
+
+
+def _what_broke(error: Exception) -> str:
+    """The term that is not finite; where the mathematics refused its arguments, the function that did."""
+    if isinstance(error, NonFiniteError):
+        return str(error)
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals["__name__"] in ("sao.objectives", "sao.smoothness", "sao.memory"):
+            return f"{frame.f_code.co_name}: {str(error).splitlines()[0]}"
+    return str(error).splitlines()[0]
+
+
+def _not_finite(method: Method) -> str | None:
+    """The first tensor that a checkpoint must not hold, if there is one."""
+    values = {name: value for name, value in method.state_dict().items() if value.is_floating_point()}
+    finite = torch.stack([value.isfinite().all() for value in values.values()])
+    return None if bool(finite.all()) else list(values)[int(finite.logical_not().nonzero()[0])]
 
 
 def _agreed(requested: bool, done: int, last: bool, every: int) -> bool:
@@ -126,6 +150,7 @@ def _stop_requests():
     def ask(number: int, frame: FrameType | None) -> None:
         nonlocal requested
         requested = True
+        os.write(2, b"\nstopping after this step; once more to stop at once\n")  # print might be in the middle of a line
         for one, handler in previous.items():
             signal.signal(one, handler)
 

@@ -1,8 +1,8 @@
 """The folder of a run: what is where, and who may write there."""
 
 import json
-import os
 import shutil
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from sao import config as configuration
 from sao.config import Config
 from sao.data.samples import Dataset
 from sao.errors import InputError
+
+_UNFINISHED = "config.yaml.writing"
 
 
 @dataclass(frozen=True)
@@ -34,21 +36,33 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, config: Config, facts: DataFacts, overwrite: bool = False) -> "Run":
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            if not folder.is_dir() or not (folder / "config.yaml").exists():
-                raise InputError(f"{folder} exists and is not a run: choose another --out")
-            if not overwrite:
-                raise InputError(f"{folder} holds a run already: go on with `sao resume {folder}`, or add --overwrite")
-            shutil.rmtree(folder)
+        """A new run, which can be resumed as soon as config.yaml is there."""
+        check_free(folder, overwrite)
         run = cls(folder)
-        try:
-            for part in (folder, run.checkpoints, run.samples, run.evaluations):
-                part.mkdir(parents=True, exist_ok=True)
-            configuration.save(config, folder / "config.yaml")
-            (folder / "data.json").write_text(json.dumps(asdict(facts), indent=1))
-        except OSError as error:
-            raise InputError(f"{folder} cannot be written: {error.strerror}; choose another --out") from None
+        with _writing(folder):
+            if (folder / "config.yaml").exists():
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            configuration.save(config, folder / _UNFINISHED)
+            (folder / _UNFINISHED).replace(folder / "config.yaml")
+        run.prepare(facts)
         return run
+
+    def prepare(self, facts: DataFacts) -> None:
+        """Write what is not there yet; what is there must be of the same data."""
+        with _writing(self.folder):
+            for part in (self.checkpoints, self.samples, self.evaluations):
+                part.mkdir(exist_ok=True)
+            if not self._facts_file.exists():
+                temporary = self._facts_file.with_suffix(".writing")
+                temporary.write_text(json.dumps(asdict(facts), indent=1))
+                temporary.replace(self._facts_file)
+        before = self.facts
+        if (before.shape, before.samples, before.classes) != (tuple(facts.shape), facts.samples, facts.classes):
+            raise InputError(
+                f"the data has changed since {self.folder} began: {before.samples} samples of {before.shape} then, "
+                f"{facts.samples} of {tuple(facts.shape)} now; bring the old data back or start another run"
+            )
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
@@ -63,10 +77,14 @@ class Run:
     @property
     def facts(self) -> DataFacts:
         try:
-            values = json.loads((self.folder / "data.json").read_text())
+            values = json.loads(self._facts_file.read_text())
             return DataFacts(**{**values, "shape": tuple(values["shape"])})
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{self.folder / 'data.json'} cannot be read: {error}") from None
+            raise InputError(f"{self._facts_file} cannot be read: {error}") from None
+
+    @property
+    def _facts_file(self) -> Path:
+        return self.folder / "data.json"
 
     @property
     def checkpoints(self) -> Path:
@@ -90,11 +108,34 @@ class Run:
             return
         kept = [line for line in self.metrics.read_text().splitlines(keepends=True) if _step_of(line) <= step]
         temporary = self.metrics.with_suffix(".writing")
-        temporary.write_text("".join(kept))
-        os.replace(temporary, self.metrics)
+        with _writing(self.folder):
+            temporary.write_text("".join(kept))
+            temporary.replace(self.metrics)
 
     def rows(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+
+
+def check_free(folder: Path, overwrite: bool = False) -> None:
+    """Whether a run may be made in a folder: one that is not there, is empty, or holds a run that may be replaced."""
+    with _writing(folder):
+        if not folder.exists():
+            return
+        names = {path.name for path in folder.iterdir()} - {_UNFINISHED} if folder.is_dir() else None
+    if names == set():
+        return
+    if names is None or "config.yaml" not in names:
+        raise InputError(f"{folder} exists and is not a run: choose another --out")
+    if not overwrite:
+        raise InputError(f"{folder} holds a run already: go on with `sao resume {folder}`, or add --overwrite")
+
+
+@contextmanager
+def _writing(folder: Path):
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}; choose another --out") from None
 
 
 def _step_of(line: str) -> float:

@@ -1,10 +1,13 @@
 """Evaluation while training: cheap enough to repeat, on a fixed part of the data, and useful without labels too."""
 
+from contextlib import suppress
+
 import numpy as np
 import torch
 
 from sao.data.samples import Dataset, Samples
 from sao.engine.features import extract
+from sao.errors import InputError
 from sao.evaluation.clusters import kmeans_accuracy
 from sao.evaluation.neighbours import knn_accuracy
 from sao.evaluation.probe import linear_probe
@@ -18,11 +21,16 @@ SMOOTHNESS_SAMPLES = 64
 
 
 def watch(method: Method, dataset: Dataset, seed: int = 0) -> dict[str, float]:
-    """Scalars named eval/…: effective rank and quantiles of the Jacobian norm always; accuracies where there are labels."""
+    """Scalars named eval/…: effective rank and quantiles of the Jacobian norm always; accuracies where there are labels.
+
+    A measure that the data does not allow (a single class, three held-out samples) is left out: it must not end a run.
+    """
     device = next(method.parameters()).device
     train, test = _first(dataset.train, seed), _first(dataset.test, seed)
     test_features = extract(method.features, test, device)
-    scalars = {"eval/effective_rank": effective_rank(test_features).value}
+    scalars: dict[str, float] = {}
+    with suppress(InputError):
+        scalars["eval/effective_rank"] = effective_rank(test_features).value
     inputs = test.inputs(slice(0, SMOOTHNESS_SAMPLES)).to(device)
     norms = jacobian_norm(method.smooth_function, inputs, steps=4, generator=generator(seed, "watch")).detach()
     for level in (0.05, 0.5, 0.95):
@@ -30,9 +38,12 @@ def watch(method: Method, dataset: Dataset, seed: int = 0) -> dict[str, float]:
     if train.labels is not None and test.labels is not None:
         train_features = extract(method.features, train, device)
         both = (train_features, train.labels, test_features, test.labels)
-        accuracy = kmeans_accuracy(test_features, test.labels, repeats=5, seed=seed)
-        scalars |= {f"eval/kmeans_n{len(test)}": accuracy.value, f"eval/probe_n{len(test)}": linear_probe(*both).value}
-        scalars |= {f"eval/{metric.name}_n{len(test)}": metric.value for metric in knn_accuracy(*both)}
+        with suppress(InputError):
+            scalars[f"eval/kmeans_n{len(test)}"] = kmeans_accuracy(test_features, test.labels, repeats=5, seed=seed).value
+        with suppress(InputError):
+            scalars[f"eval/probe_n{len(test)}"] = linear_probe(*both).value
+        with suppress(InputError):
+            scalars |= {f"eval/{metric.name}_n{len(test)}": metric.value for metric in knn_accuracy(*both)}
     return scalars
 
 
