@@ -87,10 +87,22 @@ def build_parser() -> Parser:
     sample.add_argument("-o", "--output", required=True, help="a picture (.png), an array (.npy) or a folder of pictures")
     sample.add_argument("--seed", type=int, default=0)
     sample.add_argument("--interpolate", action="store_true", help="rows that go from one latent to another")
+
+    bench = command("bench", "measure a training step on this machine", options=True)
+    bench.add_argument("preset", nargs="?", default="digits")
+    bench.add_argument("--batch", help="samples a step (default: the preset's)")
+    bench.add_argument("--steps", type=int, default=5, help="steps to time")
+    bench.add_argument(
+        "--no-literal", action="store_true", help="leave out the comparison with a literal arrangement of the step"
+    )
+    bench.add_argument("--json", action="store_true")
     return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
+    # Threads that wait by spinning take the core from the thread they wait for as soon as another program is busy: on two
+    # shared cores a training step then took ten times as long. It must be said before torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         words, options = _split_options(sys.argv[1:] if arguments is None else arguments)
         parsed, rest = build_parser().parse_known_args(words)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.profiler import record_function
 from torch.nn import functional as F
 
 from sao import distributed, objectives, randomness
@@ -61,18 +62,20 @@ class Structural(Method):
         }
 
     def step(self, inputs: Tensor, step: int) -> Scalars:
-        real = self.augmentation(inputs, "discriminator", step, self.batch)
+        with record_function("phase/data"):
+            real = self.augmentation(inputs, "discriminator", step, self.batch)
         real_keys = self._keys(real)
         scalars = self._update_discriminator(real, real_keys, step)
         scalars |= self._update_generator(real, real_keys, step)
-        self.average_discriminator.update(self.discriminator)
-        self.average_generator.update(self.generator)
+        with record_function("phase/optimiser"):
+            self.average_discriminator.update(self.discriminator)
+            self.average_generator.update(self.generator)
         return {name: value.detach() for name, value in scalars.items()}
 
     # --- the two players ---------------------------------------------------------------------------------------------
 
     def _update_discriminator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
-        with torch.no_grad():
+        with torch.no_grad(), record_function("phase/generator"):
             fake = self.generator(self._latents("discriminator latents", step, len(real), real))
         inputs = torch.cat([real, fake])
         keys = torch.cat([real_keys, self._keys(fake)])
@@ -82,7 +85,8 @@ class Structural(Method):
         if self.micro_batch is None or self.micro_batch >= len(inputs):
             embeddings, norms = self._embed(inputs, smooth, step, slice(None))
             losses, watched = self._discriminator_losses(embeddings, keys, norms)
-            sum(losses.values()).backward()  # pyright: ignore[reportAttributeAccessIssue]
+            with record_function("phase/discriminator backward"):
+                torch.stack(list(losses.values())).sum().backward()
         else:
             losses, watched = self._backward_in_parts(inputs, keys, smooth, step)
         distributed.sum_gradients(parameters)
@@ -92,14 +96,17 @@ class Structural(Method):
         """Fresh noise, the updated D (frozen), and the real batch without a graph; its embeddings then enter the bank."""
         parameters = list(self.generator.parameters())
         self.discriminator.requires_grad_(False)
-        fake = self.generator(self._latents("generator latents", step, len(real), real))
-        with torch.no_grad():
-            real_embeddings = self.discriminator(real)[1]
-        embeddings = torch.cat([real_embeddings, self.discriminator(fake)[1]])
-        real_z, fake_z, real_k, fake_k, _ = self._gathered(embeddings, torch.cat([real_keys, self._keys(fake)]), None)
-        losses = self._generator_losses(real_z, fake_z, real_k, fake_k)
-        self.optimisers["generator"].zero_grad()
-        sum(losses.values()).backward()  # pyright: ignore[reportAttributeAccessIssue]
+        with record_function("phase/generator pass"):
+            fake = self.generator(self._latents("generator latents", step, len(real), real))
+        keys = torch.cat([real_keys, self._keys(fake)])
+        with record_function("phase/generator pass"):
+            with torch.no_grad():
+                real_embeddings = self.discriminator(real)[1]
+            embeddings = torch.cat([real_embeddings, self.discriminator(fake)[1]])
+            real_z, fake_z, real_k, fake_k, _ = self._gathered(embeddings, keys, None)
+            losses = self._generator_losses(real_z, fake_z, real_k, fake_k)
+            self.optimisers["generator"].zero_grad()
+            torch.stack(list(losses.values())).sum().backward()
         self.discriminator.requires_grad_(True)
         distributed.sum_gradients(parameters)
         scalars = self._update("generator", parameters, losses, {})
@@ -111,7 +118,8 @@ class Structural(Method):
         named = {f"{player}/{name}": value for name, value in (losses | watched).items()}
         named[f"{player}/gradient_norm"] = gradient_norm(parameters)
         check_finite(named)
-        self.optimisers[player].step()
+        with record_function("phase/optimiser"):
+            self.optimisers[player].step()
         return named
 
     # --- the terms ---------------------------------------------------------------------------------------------------
@@ -183,13 +191,18 @@ class Structural(Method):
     def _embed(self, inputs: Tensor, smooth: bool, step: int, rows: slice) -> tuple[Tensor, Tensor | None]:
         """Embeddings and Jacobian norms of `rows` of the inputs, from one forward pass with a graph."""
         part = inputs[rows]
-        if not smooth:
-            return self.discriminator(part)[1], None
-        start = self._jacobian_start(step, inputs)[rows]
-        direction = output_direction(self._embedding, part, self.objective.power_steps, start=start)
-        part.requires_grad_()
-        embeddings = self.discriminator(part)[1]
-        return embeddings, norm_along(embeddings, part, direction)
+        direction = None
+        if smooth:
+            with record_function("phase/jacobian"):
+                start = self._jacobian_start(step, inputs)[rows]
+                direction = output_direction(self._embedding, part, self.objective.power_steps, start=start)
+            part.requires_grad_()
+        with record_function("phase/discriminator forward"):
+            embeddings = self.discriminator(part)[1]
+        if direction is None:
+            return embeddings, None
+        with record_function("phase/jacobian"):
+            return embeddings, norm_along(embeddings, part, direction)
 
     def _backward_in_parts(self, inputs: Tensor, keys: Tensor, smooth: bool, step: int) -> tuple[Scalars, Scalars]:
         """The gradient of the whole batch with the memory of a part.
@@ -203,7 +216,7 @@ class Structural(Method):
             embeddings = torch.cat([self.discriminator(inputs[part])[1] for part in parts])
         embeddings.requires_grad_()
         losses, watched = self._discriminator_losses(embeddings, keys, None)
-        (gradient,) = torch.autograd.grad(sum(losses.values()), embeddings)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        (gradient,) = torch.autograd.grad(torch.stack(list(losses.values())).sum(), embeddings)
         samples, all_norms = 2 * self.batch, []
         for part in parts:
             again, norms = self._embed(inputs, smooth, step, part)
@@ -212,7 +225,8 @@ class Structural(Method):
                 all_norms.append(norms.detach())
                 penalty = (norms - self.objective.lipschitz).square().sum() / samples
                 surrogate = surrogate + self.objective.smoothness_weight * penalty
-            surrogate.backward()
+            with record_function("phase/discriminator backward"):
+                surrogate.backward()
         if smooth:
             norms = self._gathered(embeddings.detach(), keys, torch.cat(all_norms))[4]
             assert norms is not None
@@ -239,7 +253,8 @@ class Structural(Method):
         """Unit backbone features of the averaged D, by which neighbours are found; empty where nobody looks for any."""
         if self.bank is None:
             return inputs.new_empty(len(inputs), 0)
-        return F.normalize(self.average_discriminator.network.features(inputs))  # pyright: ignore[reportCallIssue]
+        with record_function("phase/momentum keys"):
+            return F.normalize(self.average_discriminator.network.features(inputs))  # pyright: ignore[reportCallIssue]
 
     def _latents(self, purpose: str, step: int, rows: int, like: Tensor) -> Tensor:
         draws = torch.randn(self.batch, self.latent_size, generator=randomness.generator(self.seed, purpose, step))

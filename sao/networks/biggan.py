@@ -55,12 +55,19 @@ class Generator(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_normal_(module.weight)
+        self.use_layout(torch.channels_last)
         normalise_spectrally(self)
+
+    def use_layout(self, layout: torch.memory_format) -> None:
+        """Keep weights and activations in a layout; in channels_last convolutions are up to twice as fast."""
+        self.layout = layout
+        self.to(memory_format=layout)
 
     def forward(self, latents: Tensor) -> Tensor:
         check_latents(latents, self.latent_size)
         condition = self.condition(latents)
         x = self.first(latents).reshape(-1, self.first_channels, self.start, self.start)
+        x = x.contiguous(memory_format=self.layout)
         for block in self.blocks:
             x = block(x, condition)
         images = torch.tanh(self.last(F.relu(self.norm(x))))

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm
 
 from sao.networks.checks import check_sizes
+from sao.networks.groupnorm import group_norm
 from sao.networks.head import EmbeddingHead
-
-CHANNELS_PER_GROUP = 16
 
 
 class Discriminator(nn.Module):
@@ -50,8 +50,14 @@ class Discriminator(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        self.use_layout(torch.channels_last)
         if spectral_normalisation:
             normalise_spectrally(self)
+
+    def use_layout(self, layout: torch.memory_format) -> None:
+        """Keep weights and activations in a layout; in channels_last convolutions are up to twice as fast."""
+        self.layout = layout
+        self.to(memory_format=layout)
 
     def features(self, images: Tensor) -> Tensor:
         """The backbone features, for evaluation and as keys; the head is not run."""
@@ -61,6 +67,7 @@ class Discriminator(nn.Module):
                 f"images must have shape (n > 0, {self.channels}, h, w) with h and w at least {self.reduction}, "
                 f"got {tuple(shape)}"
             )
+        images = images.contiguous(memory_format=self.layout)
         return self.stages(F.elu(self.stem(images))).mean((2, 3))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,12 +111,6 @@ def discriminator_stages(size: int, widths: Sequence[int] | None = None) -> tupl
     for index in range(len(widths)):
         downsample[index] &= size // 2 ** (sum(downsample[:index]) + 1) >= 2
     return widths, downsample
-
-
-def group_norm(channels: int) -> nn.GroupNorm:
-    """16 channels a group, or somewhat more where the width is no multiple of 16."""
-    most = max(1, channels // CHANNELS_PER_GROUP)
-    return nn.GroupNorm(next(groups for groups in range(most, 0, -1) if channels % groups == 0), channels)
 
 
 def normalise_spectrally(network: nn.Module) -> None:

@@ -1,0 +1,79 @@
+"""The same step, arranged literally as the authors' code arranges it: the baseline that ours is measured against.
+
+Mathematics, draws and updates are those of `Structural`; the arrangement is the one described for the released code: contiguous
+layout and the built-in GroupNorm, a graph for every pass, the momentum encoder run for real and generated samples in both
+passes, the Jacobian by a forward pass of its own with vmap of jvp and one reverse pass more than needed, and D's parameters
+collecting gradients during the generator's pass.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jvp, vmap
+from torch.nn import functional as F
+
+from sao.methods.structural import Structural
+from sao.networks.groupnorm import GroupNorm
+
+
+class Literal(Structural):
+    """Make one with `literal(method)`; it shares nothing with the method it was made from."""
+
+    def step(self, inputs: Tensor, step: int):
+        real = self.augmentation(inputs, "discriminator", step, self.batch)
+        scalars = self._update_discriminator(real, self._keys(real), step)
+        scalars |= self._update_generator(real, self._keys(real), step)
+        self.average_discriminator.update(self.discriminator)
+        self.average_generator.update(self.generator)
+        return {name: value.detach() for name, value in scalars.items()}
+
+    def _update_discriminator(self, real: Tensor, real_keys: Tensor, step: int):
+        fake = self.generator(self._latents("discriminator latents", step, len(real), real)).detach()
+        keys = torch.cat([real_keys, self._keys(fake)])
+        both = torch.cat([real, fake])
+        embeddings = self.discriminator(both)[1]
+        norms = self._literal_norms(both, step)
+        losses, watched = self._discriminator_losses(embeddings, keys, norms)
+        self.optimisers["discriminator"].zero_grad()
+        torch.stack(list(losses.values())).sum().backward()
+        return self._update("discriminator", list(self.discriminator.parameters()), losses, watched)
+
+    def _update_generator(self, real: Tensor, real_keys: Tensor, step: int):
+        fake = self.generator(self._latents("generator latents", step, len(real), real))
+        keys = torch.cat([real_keys, self._keys(fake)])
+        embeddings = self.discriminator(torch.cat([real, fake]))[1]
+        real_z, fake_z, real_k, fake_k, _ = self._gathered(embeddings, keys, None)
+        losses = self._generator_losses(real_z, fake_z, real_k, fake_k)
+        self.optimisers["generator"].zero_grad()
+        torch.stack(list(losses.values())).sum().backward()
+        scalars = self._update("generator", list(self.generator.parameters()), losses, {})
+        if self.bank is not None:
+            self.bank.push(F.normalize(real_z.detach()), real_k)
+        return scalars
+
+    def _literal_norms(self, both: Tensor, step: int) -> Tensor:
+        """sg(u) J sg(v) with u = Jv/|Jv| by vmap of jvp and v = uJ/|uJ| by a reverse pass, then one more product."""
+        weights = dict(self.discriminator.named_parameters())
+
+        def embed(sample: Tensor) -> Tensor:
+            return functional_call(self.discriminator, weights, (sample[None],))[1][0]
+
+        start = F.normalize(self._jacobian_start(step, both).flatten(1)).view_as(both)
+        u = F.normalize(vmap(lambda x, v: jvp(embed, (x,), (v,))[1])(both, start))
+        inputs = both.detach().requires_grad_()
+        outputs = self.discriminator(inputs)[1]
+        (v,) = torch.autograd.grad(outputs, inputs, u.detach(), create_graph=True)
+        v = F.normalize(v.flatten(1)).view_as(both)
+        (product,) = torch.autograd.grad(outputs, inputs, u.detach(), create_graph=True)
+        return (product * v.detach()).flatten(1).sum(1)
+
+
+def literal(method: Structural) -> Literal:
+    """Turn a freshly built method into its literal arrangement."""
+    for module in method.modules():
+        if isinstance(module, GroupNorm):
+            module.__class__ = nn.GroupNorm  # the same parameters, torch's own kernel
+        if isinstance(layout := getattr(module, "use_layout", None), type(method.step)):
+            layout(torch.contiguous_format)
+    method.__class__ = Literal
+    assert isinstance(method, Literal)
+    return method

@@ -1,0 +1,150 @@
+"""Measurements of one machine in one run. Times on a shared machine are noisy, so what is compared is measured in turns."""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from sao.benchmark.literal import literal
+from sao.config import Config
+from sao.methods import Structural, build_method
+
+PHASES = (
+    "data",
+    "generator",
+    "momentum keys",
+    "discriminator forward",
+    "jacobian",
+    "discriminator backward",
+    "generator pass",
+    "optimiser",
+)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Seconds: the median of the repeats, the fastest and the slowest."""
+
+    median: float
+    fastest: float
+    slowest: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> "Spread":
+        return cls(statistics.median(seconds), min(seconds), max(seconds))
+
+
+def build(config: Config, shape: tuple[int, ...], samples: int, arrangement: str = "ours") -> Structural:
+    method = build_method(config, shape, samples)
+    assert isinstance(method, Structural)
+    if method.bank is not None:  # a full bank costs what it costs in the middle of a run
+        generator = torch.Generator().manual_seed(0)
+        rows = [torch.randn(buffer.shape, generator=generator) for buffer in (method.bank.embeddings, method.bank.keys)]
+        method.bank.push(F.normalize(rows[0]), F.normalize(rows[1]))
+    return literal(method) if arrangement == "literal" else method
+
+
+def in_turns(functions: Sequence[Callable[[int], object]], repeats: int) -> list[Spread]:
+    """Time each function `repeats` times, round after round, after one round that does not count."""
+    seconds: list[list[float]] = [[] for _ in functions]
+    for turn in range(repeats + 1):
+        for function, measured in zip(functions, seconds, strict=True):
+            started = time.perf_counter()
+            function(turn)
+            if turn > 0:
+                measured.append(time.perf_counter() - started)
+    return [Spread.of(measured) for measured in seconds]
+
+
+def flops(function: Callable[[], object]) -> int:
+    """Floating-point operations of matrix products and convolutions, as torch counts them."""
+    with _FlopCount() as counter:
+        function()
+    return counter.total
+
+
+def phases(function: Callable[[], object]) -> dict[str, float]:
+    """Seconds of one call by phase; what belongs to none is "other"."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        started = time.perf_counter()
+        function()
+        total = time.perf_counter() - started
+    spent = dict.fromkeys(PHASES, 0.0)
+    for event in profiler.key_averages():
+        name = event.key.removeprefix("phase/")
+        if name in spent and event.key.startswith("phase/"):
+            spent[name] += event.cpu_time_total / 1e6
+    return spent | {"other": max(0.0, total - sum(spent.values()))}
+
+
+def ceiling(method: Structural, inputs: Tensor, seconds: float = 2.0) -> dict[str, float]:
+    """FLOP/s of a large matrix product and of 3x3 convolutions at the shapes that D has, forward, best of both layouts."""
+    rates = {"gemm 2048": _gemm_rate(seconds / 2)}
+    shapes: list[tuple[int, ...]] = []
+    hooks = [
+        module.register_forward_hook(lambda m, args, out: shapes.append((m.in_channels, m.out_channels, *args[0].shape[2:])))
+        for module in method.discriminator.modules()
+        if isinstance(module, torch.nn.Conv2d) and module.kernel_size == (3, 3)
+    ]
+    with torch.no_grad():
+        method.discriminator(inputs)
+    for hook in hooks:
+        hook.remove()
+    for i, o, h, w in dict.fromkeys(shapes):
+        for layout, name in ((torch.contiguous_format, "nchw"), (torch.channels_last, "nhwc")):
+            rates[f"conv3x3 {i}>{o} {h}x{w} {name}"] = _convolution_rate((i, o, h, w), 2 * len(inputs), layout, seconds / 8)
+    return rates
+
+
+def peak_memory(config: Config, shape: tuple[int, ...], samples: int, arrangement: str) -> float:
+    """Peak resident gigabytes of a process of its own that makes two steps."""
+    request = {"config": config.model_dump(mode="json"), "shape": shape, "samples": samples, "arrangement": arrangement}
+    command = [sys.executable, "-m", "sao.benchmark.memory"]
+    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=True)
+    return float(done.stdout.splitlines()[-1])
+
+
+class _FlopCount(TorchDispatchMode):
+    """torch's FLOP formulas without the module hooks of its own counter, which refuse torch.autograd.grad."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            self.total += formula(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
+def _gemm_rate(seconds: float) -> float:
+    a = torch.randn(2048, 2048)
+    return 2 * 2048**3 / _fastest(lambda: a @ a, seconds)
+
+
+def _convolution_rate(shape: tuple[int, ...], n: int, layout: torch.memory_format, seconds: float) -> float:
+    i, o, h, w = shape
+    x = torch.randn(n, i, h, w).contiguous(memory_format=layout)
+    weight = torch.randn(o, i, 3, 3).contiguous(memory_format=layout)
+    with torch.no_grad():
+        return 2 * n * i * o * 9 * h * w / _fastest(lambda: F.conv2d(x, weight, padding=1), seconds)
+
+
+def _fastest(function: Callable[[], object], seconds: float) -> float:
+    function()
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        started = time.perf_counter()
+        function()
+        best = min(best, time.perf_counter() - started)
+    return best

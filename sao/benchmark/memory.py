@@ -1,0 +1,27 @@
+"""Two steps in a process of its own, whose peak memory is then the answer (read from standard input, written to output)."""
+
+import json
+import resource
+import sys
+
+import torch
+
+from sao.benchmark.measure import build
+from sao.config import build as build_config
+from sao.engine.device import set_threads
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    config = build_config(request["config"])
+    set_threads(config.train.threads)
+    shape = tuple(request["shape"])
+    method = build(config, shape, request["samples"], request["arrangement"])
+    inputs = torch.rand(config.train.batch, *shape) * 2 - 1
+    for step in range(2):
+        method.step(inputs, step)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+
+
+if __name__ == "__main__":
+    main()

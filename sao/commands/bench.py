@@ -1,0 +1,135 @@
+"""sao bench: a training step on this machine, by phase, against its ceiling and against a literal arrangement of it."""
+
+import json
+from argparse import Namespace
+from dataclasses import asdict
+from typing import Any
+
+from sao.config import load_preset
+from sao.errors import InputError
+
+SHAPES = {"digits": ((1, 8, 8), 1437), "spirals": ((2,), 10_000)}
+
+
+def run(arguments: Namespace) -> None:
+    options = dict(arguments.options)
+    if arguments.batch is not None:
+        options["train.batch"] = arguments.batch
+    config = load_preset(arguments.preset, options)
+    if config.method != "structural":
+        raise InputError("sao bench measures the structural method; leave --method as it is")
+    measured = measure(config, max(1, arguments.steps), literal=not arguments.no_literal)
+    if arguments.json:
+        print(json.dumps(measured, indent=1))
+    else:
+        print(_as_text(measured))
+
+
+def measure(config, steps: int, literal: bool) -> dict[str, Any]:
+    import torch
+
+    from sao.benchmark import measure as measuring
+    from sao.commands.pricing import KNOWN
+    from sao.engine.device import set_threads
+
+    set_threads(config.train.threads)
+    shape, samples = _shape(config, KNOWN)
+    inputs = torch.rand(config.train.batch, *shape) * 2 - 1
+    ours = measuring.build(config, shape, samples)
+    functions = [lambda step: ours.step(inputs, step)]
+    if literal:
+        baseline = measuring.build(config, shape, samples, "literal")
+        functions.append(lambda step: baseline.step(inputs, step))
+    spreads = measuring.in_turns(functions, steps)
+    batch = config.train.batch
+    result: dict[str, Any] = {
+        "preset": config.data.source,
+        "batch": batch,
+        "threads": torch.get_num_threads(),
+        "steps": steps,
+        "torch": torch.__version__,
+        "seconds": asdict(spreads[0]),
+        "images_per_second": batch / spreads[0].median,
+        "phases": measuring.phases(lambda: ours.step(inputs, steps + 1)),
+        "peak_gb": measuring.peak_memory(config, shape, samples, "ours"),
+        "tflop": measuring.flops(lambda: ours.step(inputs, steps + 2)) / 1e12,
+    }
+    if literal:
+        memory = measuring.peak_memory(config, shape, samples, "literal")
+        result["literal"] = {"seconds": asdict(spreads[1]), "peak_gb": memory}
+        result["times_as_fast_as_literal"] = spreads[1].median / spreads[0].median
+        result["memory_of_literal"] = result["peak_gb"] / memory
+    if len(shape) == 3:
+        rates = measuring.ceiling(ours, inputs)
+        result["ceiling_gflops"] = {name: rate / 1e9 for name, rate in rates.items()}
+        result["share_of_ceiling"] = result["tflop"] * 1e12 / spreads[0].fastest / max(rates.values())
+    result["embedding"] = _embedding(ours, inputs, steps, shape)
+    return result
+
+
+def _embedding(method, inputs, steps: int, shape: tuple[int, ...]) -> dict[str, float]:
+    """The hot path of `sao embed` against a bare forward pass over inputs that are ready."""
+    import numpy as np
+    import torch
+
+    from sao.benchmark import measure as measuring
+    from sao.data.samples import Images, Vectors
+    from sao.engine.features import extract
+
+    count = 8 * len(inputs)
+    if len(shape) == 3:
+        pixels = np.random.default_rng(0).integers(0, 256, (count, *shape[1:], shape[0]), dtype=np.uint8)
+        samples = Images(pixels)
+    else:
+        samples = Vectors(np.random.default_rng(0).normal(size=(count, *shape)).astype(np.float32))
+    ready = samples.inputs(slice(None))
+    network = method.average_discriminator.network
+
+    @torch.no_grad()
+    def bare(turn: int) -> None:
+        for part in ready.split(256):
+            network.features(part)
+
+    path, forward = measuring.in_turns([lambda turn: extract(method.features, samples, inputs.device), bare], steps)
+    return {"images_per_second": count / path.median, "share_of_bare_forward": forward.median / path.median}
+
+
+def _shape(config, known: dict) -> tuple[tuple[int, ...], int]:
+    source = config.data.source
+    if source in SHAPES:
+        return SHAPES[source]
+    if source not in known:
+        raise InputError(f"sao bench knows the shapes of {', '.join([*SHAPES, *known])}, not of {source}")
+    samples, size, channels = known[source]
+    size = config.data.size or size
+    return (channels, size, size), samples
+
+
+def _as_text(m: dict[str, Any]) -> str:
+    seconds = m["seconds"]
+    lines = [
+        f"{m['preset']}, batch {m['batch']}, {m['threads']} threads, torch {m['torch']}, {m['steps']} steps",
+        f"step         {seconds['median']:.3f} s median ({seconds['fastest']:.3f} to {seconds['slowest']:.3f}), "
+        f"{m['images_per_second']:.1f} images/s",
+        f"memory       {m['peak_gb']:.2f} GB peak",
+        f"arithmetic   {m['tflop']:.4f} TFLOP a step",
+    ]
+    if "literal" in m:
+        lines.append(
+            f"literal      {m['literal']['seconds']['median']:.3f} s, {m['literal']['peak_gb']:.2f} GB: "
+            f"ours is {m['times_as_fast_as_literal']:.2f} times as fast with {m['memory_of_literal']:.2f} of the memory"
+        )
+    if "share_of_ceiling" in m:
+        best = max(m["ceiling_gflops"], key=m["ceiling_gflops"].get)
+        lines.append(
+            f"ceiling      {m['ceiling_gflops'][best]:.0f} GFLOP/s ({best}): "
+            f"the fastest step reaches {100 * m['share_of_ceiling']:.0f} % of it"
+        )
+    embedding = m["embedding"]
+    lines.append(
+        f"embedding    {embedding['images_per_second']:.0f} images/s, "
+        f"{100 * embedding['share_of_bare_forward']:.0f} % of a bare forward pass"
+    )
+    total = sum(m["phases"].values())
+    lines += [f"  {name:24}{spent:8.3f} s {100 * spent / total:5.1f} %" for name, spent in m["phases"].items()]
+    return "\n".join(lines)
