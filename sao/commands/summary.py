@@ -1,5 +1,6 @@
 """The table at the end of a run: what was learnt beside doing nothing, and what to type next."""
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -24,7 +25,9 @@ LIMIT = 10_000  # training samples for the quick table; `sao eval` uses all
 def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, seconds: float) -> None:
     """Measure learnt features, raw inputs and the untrained network alike; write eval/summary.json and print the table."""
     device = next(method.parameters()).device
-    untrained = new_method(config, dataset, device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # said when the run began
+        untrained = new_method(config, dataset, device)
     rows: list[tuple[str, dict[str, Metric | str]]] = []
     for name, of in (
         ("learnt features", lambda samples: extract(method.features, samples, device)),

@@ -88,7 +88,7 @@ def load(path: Path, method: Method) -> int:
     try:
         method.load_state_dict(tensors)
         _load_moments(method.optimisers, moments)
-    except (RuntimeError, ValueError, KeyError):
+    except (RuntimeError, ValueError, LookupError):
         raise InputError(f"checkpoint {path} is of another network than config.yaml describes") from None
     return step
 
@@ -117,9 +117,14 @@ def _load_moments(optimisers: dict[str, Optimizer], moments: dict[str, Tensor]) 
     for name, optimiser in optimisers.items():
         state = optimiser.state_dict()
         state["state"] = {}
+        parameters = [p for group in optimiser.param_groups for p in group["params"]]
         for key, value in moments.items():
             owner, index, quantity = key.split("/")
             if owner == name:
+                parameter = parameters[int(index)]
+                if value.shape == parameter.shape:
+                    # In the parameter's own memory format: fused optimisers go through both in the order of the bytes.
+                    value = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
                 state["state"].setdefault(int(index), {})[quantity] = value
         optimiser.load_state_dict(state)
 

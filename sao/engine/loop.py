@@ -96,7 +96,7 @@ def _due(every: int | None, done: int, last: bool) -> bool:
 
 
 def _note(values: dict[str, float]) -> str:
-    chosen = [value for name, value in values.items() if "distance" in name or "cross_entropy" in name or "hinge" in name]
+    chosen = [value for name, value in values.items() if name.endswith(("/distance", "/cross_entropy", "/adversarial_hinge"))]
     return "loss " + " ".join(f"{value:.3f}" for value in chosen[:2]) if chosen else ""
 
 

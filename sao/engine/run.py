@@ -5,12 +5,14 @@ import shutil
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sao import config as configuration
 from sao.config import Config
-from sao.data.samples import Dataset
 from sao.errors import InputError
+
+if TYPE_CHECKING:  # torch comes with it, and a folder that is no run is refused without waiting for torch
+    from sao.data.samples import Dataset
 
 _UNFINISHED = "config.yaml.writing"
 
@@ -26,7 +28,7 @@ class DataFacts:
     standardiser: dict[str, Any] | None = None  # the transform of vectors, see sao.data.tables
 
     @classmethod
-    def of(cls, dataset: Dataset, standardiser: dict[str, Any] | None = None) -> "DataFacts":
+    def of(cls, dataset: "Dataset", standardiser: dict[str, Any] | None = None) -> "DataFacts":
         return cls(dataset.name, dataset.train.shape, len(dataset.train), dataset.classes, standardiser)
 
 

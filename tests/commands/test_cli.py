@@ -1,0 +1,111 @@
+"""What a person may type, and what is said to what cannot be done."""
+
+import subprocess
+import sys
+
+import pytest
+
+from sao.cli import main
+from sao.config import load_preset, preset_names
+
+
+def refused(capsys, *arguments: str) -> str:
+    assert main(list(arguments)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("sao: ")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["train", "--help"], ["presets"], ["train", "--train.bacth", "3"], ["resume", "/"]]
+)
+def test_answers_without_importing_what_is_slow(arguments):
+    """A second of imports is a second of waiting for a spelling mistake."""
+    program = (
+        "import sys\nfrom sao.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "slow = {'torch', 'sklearn', 'matplotlib', 'kornia', 'torchvision', 'scipy'} & set(sys.modules)\n"
+        "print(sorted(slow), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_help_says_what_to_do_first(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    said = capsys.readouterr().out
+    for word in ("sao train ", "resume", "presets", "embed", "eval"):
+        assert word in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "--train.bacth", "64"], ["--train.bacth", "did you mean train.batch?"]),
+        (["train", "--objective.epsilom", "1"], ["--objective.epsilom", "did you mean objective.epsilon?"]),
+        (["train", "--batch", "64"], ["--batch", "did you mean --train.batch?"]),
+        (["train", "--bacth", "64"], ["--bacth", "did you mean --train.batch?"]),
+        (["train", "--overwrit"], ["--overwrit", "did you mean --overwrite?"]),
+        (["train", "cifar11"], ["'cifar11'", "did you mean cifar10", "sao presets"]),
+        (["train", "nothing.yaml"], ["nothing.yaml", "No such file"]),
+        (["train", "digits", "spirals"], ["does not take spirals"]),
+        (["train", "--train.batch", "1"], ["train.batch", "greater than or equal to 2", "1"]),
+        (["train", "--train.batch", "many"], ["train.batch", "'many'"]),
+        (["train", "--train.steps", "true"], ["train.steps", "number", "True"]),
+        (["train", "--objective.epsilon", ".inf"], ["objective.epsilon", "finite"]),
+        (["train", "--discriminator.widths", "[]"], ["discriminator.widths", "at least 1"]),
+        (["train", "--method", "structurall"], ["method", "'structurall'", "did you mean structural?"]),
+        (["train", "--objective.distance", "hing"], ["objective.distance", "did you mean hinge?"]),
+        (["train", "--seed", "-1"], ["seed", "-1"]),
+        (["train", "--keep", "0"], ["log.keep", "0"]),
+        (["train", "--keep", ""], ["log.keep"]),
+        (["train", "--data", ""], ["data.source", "at least 1 character"]),
+        (["train", "--out", ""], ["--out"]),
+        (["train", "--train.device", "abacus"], ["train.device", "'abacus'"]),
+        (["train", "--train.batch"], ["--train.batch needs a value"]),
+        (["train", "--train.batch", "--dry-run"], ["--train.batch needs a value"]),
+        (["train", "--out"], ["--out", "expected one argument"]),
+        (["resume"], ["RUN"]),
+        (["resume", "x", "--train.batch", "3"], ["resume does not take --train.batch"]),
+        (["presets", "digit"], ["'digit'", "did you mean digits?"]),
+        (["tran"], ["'tran'", "train"]),
+        ([], ["COMMAND"]),
+    ],
+)
+def test_refuses_in_one_line_that_names_the_mistake(arguments, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = refused(capsys, *arguments)
+    for word in words:
+        assert word in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_in_the_place_of_a_preset_is_understood(capsys, tmp_path):
+    assert f"sao train --data {tmp_path}" in refused(capsys, "train", str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["train: [", "- 1", "train: 3", "trian: {batch: 3}", "\udcff"])
+def test_refuses_a_preset_file_that_cannot_be_used(text, capsys, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, errors="surrogateescape")
+    assert "mine.yaml" in refused(capsys, "train", str(path), "--train.batch", "3", "--out", str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_presets_are_listed_and_shown(capsys):
+    assert main(["presets"]) == 0
+    listed = capsys.readouterr().out
+    assert [line.split()[0] for line in listed.splitlines()] == preset_names()
+    assert all(len(line.split()) > 3 for line in listed.splitlines())
+    assert main(["presets", "cifar10"]) == 0
+    shown = capsys.readouterr().out
+    assert "# command: sao train cifar10" in shown
+    import yaml
+
+    from sao.config import build
+
+    assert build(yaml.safe_load(shown)) == load_preset("cifar10")

@@ -1,0 +1,361 @@
+"""Training as a person starts, stops and kills it: real processes, real signals, and the same bits in the end."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+
+from sao.cli import main
+from sao.engine.run import Run
+from sao.torchvision_import import torchvision_datasets
+
+STEPS = 10
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory) -> dict[str, object]:
+    """Ten steps on some of the digits, which a process reads as if they were MNIST."""
+    folder, data = tmp_path_factory.mktemp("data"), tiny.dataset()
+    parts = {"train": data.train.select(np.arange(200)), "test": data.test.select(np.arange(60))}
+    arrays = {
+        f"x_{name}": part.inputs(slice(None)).add(1).mul(127.5).round().byte().numpy()[:, 0] for name, part in parts.items()
+    }
+    np.savez(folder / "mnist.npz", **arrays, **{f"y_{name}": part.labels for name, part in parts.items()})
+    every = {"log__evaluate_every": 5, "log__sample_every": 5}
+    return {"data__source": "mnist", "data__folder": folder, "train__steps": STEPS, **every}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, options):
+    """Runs that nobody disturbed, by method."""
+    made: dict[str, Path] = {}
+
+    def run(method: str) -> Path:
+        if method not in made:
+            folder = tmp_path_factory.mktemp(method)
+            command = tiny.Command(folder, "train", *tiny.words(method=method, **options), "--out", str(folder / "run"))
+            assert command.wait() == 0, command.errors.read_text()
+            made[method] = folder / "run"
+        return made[method]
+
+    return run
+
+
+def assert_same_run(found: Path, expected: Path) -> None:
+    """The final weights, averages, moments and bank, and everything logged, bit for bit."""
+    assert tiny.rows(found) == tiny.rows(expected)
+    assert len(tiny.rows(expected)) == STEPS + 2
+    for name in ("method.safetensors", "optimisers.safetensors"):
+        last = f"checkpoints/step-{STEPS:08d}/{name}"
+        assert (found / last).read_bytes() == (expected / last).read_bytes()
+    for picture in expected.glob("samples/*.png"):
+        assert (found / "samples" / picture.name).read_bytes() == picture.read_bytes()
+    left = {path.name for path in (found / "checkpoints").iterdir()}
+    assert left == {path.name for path in (expected / "checkpoints").iterdir()}
+
+
+def kill_at_random(folder: Path, arguments: list[str], draws: random.Random) -> None:
+    """Start a command and SIGKILL it at a random moment after it has logged a row or some."""
+    metrics = folder / "run" / "metrics.jsonl"
+    command = tiny.Command(folder, *arguments)
+    tiny.wait_for(lambda: tiny.lines_of(folder / "said.txt") >= (1 if arguments[0] == "train" else 2))  # the loop begins
+    wanted = tiny.lines_of(metrics) + draws.randint(1, 3)
+    tiny.wait_for(lambda: tiny.lines_of(metrics) >= wanted)
+    time.sleep(draws.random() * 0.03)
+    command.send(signal.SIGKILL)
+    assert command.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("method", ["structural", "supervised"])
+def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(method, uninterrupted, tmp_path, options):
+    draws = random.Random(os.urandom(8))
+    out = str(tmp_path / "run")
+    kill_at_random(tmp_path, ["train", *tiny.words(method=method, **options), "--out", out], draws)
+    kill_at_random(tmp_path, ["resume", out], draws)
+    last = tiny.Command(tmp_path, "resume", out)
+    assert last.wait() == 0, last.errors.read_text()
+    assert_same_run(tmp_path / "run", uninterrupted(method))
+
+
+@pytest.mark.parametrize(
+    ("die", "left"),
+    [
+        (("sao.engine.checkpoint", "save_file", 1), []),  # the first checkpoint, nothing written yet
+        (("sao.engine.checkpoint", "save_file", 4), [3]),  # the second one, between its two files
+        (("sao.engine.checkpoint", "_sync", 8), [3]),  # the second one, written but not renamed
+        (("sao.engine.checkpoint", "_sync", 15), [3, 6, 9]),  # the third one is there, the first not removed yet
+    ],
+)
+def test_a_kill_while_a_checkpoint_is_written_loses_nothing(die, left, uninterrupted, tmp_path, options):
+    out = tmp_path / "run"
+    killed = tiny.Command(tmp_path, "train", *tiny.words(method="supervised", **options), "--out", str(out), die=die)
+    assert killed.wait() == -signal.SIGKILL
+    assert sorted(path.name for path in (out / "checkpoints").glob("step-*")) == [f"step-{step:08d}" for step in left]
+    resumed = tiny.Command(tmp_path, "resume", str(out))
+    assert resumed.wait() == 0, resumed.errors.read_text()
+    assert f"going on after step {max(left, default=0)} of {STEPS}" in resumed.output.read_text()
+    assert_same_run(out, uninterrupted("supervised"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_to_stop_saves_and_says_how_to_go_on(number, uninterrupted, tmp_path, options):
+    out = tmp_path / "run"
+    command = tiny.Command(tmp_path, "train", *tiny.words(**options), "--log.checkpoint_every", "1000", "--out", str(out))
+    tiny.wait_for(lambda: tiny.lines_of(out / "metrics.jsonl") >= 1)
+    command.send(number)
+    assert command.wait() == 130
+    done = tiny.rows(out)[-1]["step"]
+    assert done < STEPS
+    said = command.output.read_text().splitlines()[-1]
+    assert said == f"stopped after step {done} of {STEPS}; go on with: sao resume {out}"
+    assert said in (out / "log.txt").read_text()
+    assert [path.name for path in (out / "checkpoints").iterdir()] == [f"step-{done:08d}"]
+    resumed = tiny.Command(tmp_path, *said.partition("with: sao ")[2].split())
+    assert resumed.wait() == 0
+    assert tiny.rows(out) == tiny.rows(uninterrupted("structural"))
+
+
+def test_the_installed_command_survives_a_kill_too(uninterrupted, tmp_path, options):
+    out = tmp_path / "run"
+    words = [sys.executable, "-m", "sao", "train", *tiny.words(**options), "--out", str(out)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    tiny.wait_for(lambda: tiny.lines_of(out / "metrics.jsonl") >= 5)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    done = subprocess.run([sys.executable, "-m", "sao", "resume", str(out)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "raw inputs" in done.stdout
+    assert "untrained network" in done.stdout
+    assert f"look at       {out}/samples/step-{STEPS:08d}.png" in done.stdout
+    assert_same_run(out, uninterrupted("structural"))
+
+
+def test_a_complete_run_is_said_to_be_complete(uninterrupted, capsys):
+    run = uninterrupted("supervised")
+    before = {path: path.read_bytes() for path in (run / "checkpoints").rglob("*.safetensors")}
+    assert main(["resume", str(run)]) == 0
+    assert f"complete: all {STEPS} steps are done" in capsys.readouterr().out
+    assert before == {path: path.read_bytes() for path in (run / "checkpoints").rglob("*.safetensors")}
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, capsys):
+    run, _ = tiny.trained(tmp_path / "run", method="supervised")
+    expected = (tiny.rows(run.folder), (run.checkpoints / "step-00000008" / "method.safetensors").read_bytes())
+    (run.checkpoints / "step-00000008" / "state.json").unlink()
+    assert main(["resume", str(run.folder)]) == 0
+    said = capsys.readouterr().out
+    assert f"checkpoint {run.checkpoints / 'step-00000008'} is damaged (state.json: No such file" in said
+    assert "going on after step 6 of 8" in said
+    assert expected == (tiny.rows(run.folder), (run.checkpoints / "step-00000008" / "method.safetensors").read_bytes())
+
+
+def test_keep_is_the_number_of_checkpoints_kept(tmp_path):
+    words = tiny.words(method="random", log__checkpoint_every=1)
+    assert main(["train", *words, "--keep", "3", "--out", str(tmp_path / "run")]) == 0
+    assert sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == [f"step-0000000{n}" for n in (6, 7, 8)]
+
+
+def test_overwrite_replaces_a_run_wholly(tmp_path):
+    run, _ = tiny.trained(tmp_path / "run", method="random")
+    (run.folder / "left behind").touch()
+    words = tiny.words(method="random", train__steps=2)
+    assert main(["train", *words, "--overwrite", "--out", str(run.folder)]) == 0
+    assert not (run.folder / "left behind").exists()
+    assert [row["step"] for row in run.rows()] == [1, 2]
+
+
+def test_tensorboard_on_request(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    out = tmp_path / "run"
+    assert main(["train", *tiny.words(method="supervised", log__tensorboard="true"), "--out", str(out)]) == 0
+    events = EventAccumulator(str(out / "tensorboard")).Reload()
+    logged = [event.value for event in events.Scalars("classifier/cross_entropy")]
+    assert logged == pytest.approx([row["classifier/cross_entropy"] for row in Run(out).rows()])
+
+
+def test_a_dry_run_prices_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *tiny.words(), "--dry-run"]) == 0
+    priced = capsys.readouterr().out
+    for word in ("two steps of batch 16", "whole run   8 steps", "memory", "disk", "1437 training samples"):
+        assert word in priced
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_does_without_the_data_and_does_not_download_it(tmp_path, monkeypatch, capsys):
+    def offline(*args, **kwargs):
+        raise AssertionError("a dry run must not download")
+
+    monkeypatch.setattr(torchvision_datasets().utils, "download_url", offline)
+    words = tiny.words(train__batch=500, train__epochs=2, discriminator__widths="[4]")
+    assert main(["train", "cifar10", *words, "--train.epochs", "2", "--data.folder", str(tmp_path), "--dry-run"]) == 0
+    priced = capsys.readouterr()
+    assert "random pixels of its shape and its 50000 samples" in priced.out
+    assert "200 steps" in priced.out
+    assert "linear in the batch" in priced.out
+    assert priced.err == ""
+
+
+# --- bad input: one line, exit code 2, nothing left behind ------------------------------------------------------------
+
+
+def refused(capsys, *arguments: str) -> str:
+    """The one line that a command says before it gives up."""
+    assert main(list(arguments)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1, said.err
+    assert said.err.startswith("sao: ")
+    assert "Traceback" not in said.err
+    return said.err
+
+
+@pytest.fixture
+def archive(tmp_path):
+    def save(images: int = 40, size: int = 8, labels: int | None = None) -> str:
+        draws = np.random.default_rng(0)
+        arrays = {"x_train": draws.integers(0, 256, (images, size, size, 1), dtype=np.uint8)}
+        arrays["x_test"] = arrays["x_train"][:12]
+        if labels is not None:
+            arrays |= {"y_train": np.arange(labels) % 3, "y_test": np.arange(12) % 3}
+        np.savez(tmp_path / "data.npz", **arrays)
+        return str(tmp_path / "data.npz")
+
+    return save
+
+
+def test_refuses_data_that_is_not_there(capsys, tmp_path):
+    out = tmp_path / "run"
+    assert f"{tmp_path / 'nowhere.npz'}" in refused(
+        capsys, "train", "digits", "--data", f"{tmp_path / 'nowhere.npz'}", "--out", f"{out}"
+    )
+    assert not out.exists()
+
+
+def test_refuses_labels_of_the_wrong_length(capsys, tmp_path, archive):
+    out = tmp_path / "run"
+    said = refused(capsys, "train", "digits", *tiny.words(), "--data", archive(labels=39), "--out", f"{out}")
+    assert "39" in said
+    assert "40 samples" in said
+    assert not out.exists()
+
+
+def test_refuses_images_smaller_than_the_network(capsys, tmp_path, archive):
+    out = tmp_path / "run"
+    Path(archive(size=4)).rename(tmp_path / "mnist.npz")
+    words = [*tiny.words(), "--data", "mnist", "--data.folder", str(tmp_path), "--out", f"{out}"]
+    assert "4x4: set --data.size" in refused(capsys, "train", "digits", *words)
+    assert "data.size" in refused(capsys, "train", "digits", *words, "--data.size", "4")
+    assert not out.exists()
+
+
+def test_refuses_a_batch_larger_than_the_data(capsys, tmp_path, archive):
+    out = tmp_path / "run"
+    said = refused(capsys, "train", "digits", *tiny.words(train__batch=41), "--data", archive(), "--out", f"{out}")
+    assert "train.batch is 41 but there are only 40 training samples" in said
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("out", ["file/run", "file"])
+def test_refuses_an_output_folder_that_cannot_be_written(capsys, tmp_path, out):
+    (tmp_path / "file").write_text("precious")
+    assert str(tmp_path / out) in refused(capsys, "train", *tiny.words(), "--out", str(tmp_path / out))
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_refuses_a_folder_that_is_no_run_even_to_overwrite(capsys, tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    assert "is not a run" in refused(capsys, "train", *tiny.words(), "--overwrite", "--out", str(tmp_path))
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+def test_refuses_to_replace_a_run_unasked_before_it_reads_data(capsys, tmp_path):
+    run, _ = tiny.trained(tmp_path / "run", method="random")
+    capsys.readouterr()
+    said = refused(capsys, "train", "digits", "--data", str(tmp_path / "nowhere"), "--out", str(run.folder))
+    assert f"sao resume {run.folder}" in said
+    assert "--overwrite" in said
+    assert len(run.rows()) == 8
+
+
+@pytest.mark.parametrize("folder", [".", "nowhere"])
+def test_refuses_to_resume_what_is_no_run(capsys, tmp_path, folder):
+    assert "is not a run" in refused(capsys, "resume", str(tmp_path / folder))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refuses_to_resume_when_every_checkpoint_is_damaged(capsys, tmp_path):
+    run, _ = tiny.trained(tmp_path / "run", method="random")
+    capsys.readouterr()
+    for path in run.checkpoints.glob("*/method.safetensors"):
+        path.write_bytes(path.read_bytes()[:-1])
+    said = refused(capsys, "resume", str(run.folder))
+    assert "no usable checkpoint" in said
+    assert "step-00000006 is damaged (method.safetensors" in said
+    assert "step-00000008 is damaged (method.safetensors" in said
+
+
+def test_refuses_to_resume_on_other_data(capsys, tmp_path, archive):
+    out = str(tmp_path / "run")
+    assert main(["train", "digits", *tiny.words(method="random"), "--data", archive(), "--out", out]) == 0
+    archive(images=41)
+    capsys.readouterr()
+    assert "the data has changed" in refused(capsys, "resume", out)
+
+
+def test_refuses_a_damaged_configuration(capsys, tmp_path):
+    run, _ = tiny.trained(tmp_path / "run", method="random")
+    capsys.readouterr()
+    text = (run.folder / "config.yaml").read_text()
+    for damaged in (b"method: [", b"\xff\xfe", b"- 1", text.replace("batch:", "bacth:").encode()):
+        (run.folder / "config.yaml").write_bytes(damaged)
+        assert "config.yaml" in refused(capsys, "resume", str(run.folder))
+
+
+def test_supervised_needs_labels(capsys, tmp_path):
+    out = tmp_path / "run"
+    assert "needs labels" in refused(capsys, "train", *tiny.words(method="supervised"), "--no-labels", "--out", f"{out}")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("labels", [[0] * 40, [n // 2 for n in range(40)]])
+def test_labels_that_allow_no_measure_do_not_end_a_run(labels, tmp_path, capsys):
+    images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "few.npz", x=images, y=labels)
+    words = tiny.words(method="random", log__evaluate_every=2)
+    assert main(["train", "digits", *words, "--data", str(tmp_path / "few.npz"), "--out", str(tmp_path / "run")]) == 0
+    assert "was not measured: " in capsys.readouterr().out
+    assert "eval/effective_rank" in tiny.rows(tmp_path / "run")[-1]
+
+
+def test_a_disk_that_is_full_is_one_line_and_keeps_what_is_there(tmp_path, capsys, monkeypatch):
+    """A limit on the size of files is what a process can do to itself that comes nearest."""
+    import resource
+
+    from sao.engine import checkpoint
+
+    save = checkpoint.save
+
+    def limited(folder, method, step, keep):
+        if step > 3:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+        return save(folder, method, step, keep)
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    monkeypatch.setattr(checkpoint, "save", limited)
+    try:
+        assert main(["train", *tiny.words(method="supervised"), "--out", str(tmp_path / "run")]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "step-00000006 cannot be written" in said
+    assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step-00000003"]

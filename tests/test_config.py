@@ -1,0 +1,127 @@
+"""Options: strict, overridable, and the paper's own numbers in the presets."""
+
+import pytest
+
+from sao.config import Config, build, load, load_preset, option_names, preset_names, preset_text, save
+from sao.errors import InputError
+
+PAPER = {"cifar10": (1000, 500), "cifar100": (1000, 500), "imagenet10": (500, 320), "imagenet100": (1000, 320)}
+
+
+@pytest.mark.parametrize(("name", "epochs", "batch"), [(name, *numbers) for name, numbers in PAPER.items()])
+def test_the_papers_runs_are_complete(name, epochs, batch):
+    config = load_preset(name)
+    assert config.method == "structural"
+    assert (config.data.source, config.data.flip, config.data.crop, config.data.jitter) == (name, True, 0.5, 0)
+    assert config.data.size == (128 if "imagenet" in name else None)
+    assert (config.train.epochs, config.train.batch) == (epochs, batch)
+    for player, decay in ((config.train.discriminator, 0.1), (config.train.generator, 0.0)):
+        assert (player.learning_rate, player.betas, player.weight_decay) == (2e-4, (0.5, 0.999), decay)
+    assert config.train.ema == 0.99
+    objective = config.objective
+    assert (objective.norm_weight, objective.cluster_weight, objective.smoothness_weight) == (4, 3, 5)
+    assert (objective.bank, objective.neighbours, objective.lipschitz, objective.power_steps) == (10240, 1, 1, 1)
+    assert (objective.distance, objective.smooth_every) == ("jensen_shannon", 1)
+    widths = (64, 64, 128, 256, 512) if "imagenet" in name else (64, 128, 256, 512)
+    assert (config.discriminator.widths, config.discriminator.blocks) == (widths, 2)
+    assert (config.discriminator.embedding_size, config.generator.latent_size) == (128, 128)
+    assert config.steps_for(50_000) == epochs * (50_000 // batch)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_loads_and_opens_with_its_command(name):
+    lines = preset_text(name).splitlines()
+    assert lines[0].startswith("# ")
+    assert any(line.startswith("# command: sao train") for line in lines)
+    assert isinstance(load_preset(name), Config)
+    if name in PAPER:
+        assert {"# time:", "# result:"} <= {line[:7] if line.startswith("# time") else line[:9] for line in lines}
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_saving_and_loading_changes_nothing(name, tmp_path):
+    config = load_preset(name, {"seed": "7", "train.ema": "0.995", "discriminator.widths": "[8, 16]", "data.source": "a: b #c"})
+    save(config, tmp_path / "config.yaml")
+    assert load(tmp_path / "config.yaml") == config
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("train.batch", "64", 64),
+        ("train.batch", "010", 10),
+        ("train.steps", "1e3", 1000),
+        ("train.discriminator.learning_rate", "5e-4", 5e-4),
+        ("objective.skip-first-fake", "true", True),
+        ("discriminator.widths", "[8,16]", (8, 16)),
+        ("discriminator.widths", "null", None),
+        ("data.crop", "null", None),
+        ("data.source", "2024", "2024"),
+        ("data.source", "yes", "yes"),
+        ("data.source", "[a]: {b}", "[a]: {b}"),
+        ("objective.norm_side", "ceiling", "ceiling"),
+    ],
+)
+def test_an_option_is_taken_as_a_person_means_it(key, text, value):
+    found = load_preset("cifar10", {key: text})
+    for part in key.replace("-", "_").split("."):
+        found = getattr(found, part)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_every_option_can_be_given_by_its_dotted_name():
+    def leaves(values: dict, prefix: str = "") -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, value in values.items():
+            found |= leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        return found
+
+    values = leaves(Config().model_dump(mode="json"))
+    assert list(values) == list(option_names())
+    texts = {name: "null" if value is None else str(value) for name, value in values.items() if name != "train.steps"}
+    assert build({}, texts) == Config()
+
+
+def test_steps_by_name_replace_the_epochs_of_a_preset():
+    assert load_preset("cifar10", {"train.steps": "7"}).steps_for(50_000) == 7
+    assert load_preset("cifar10", {"train.epochs": "2"}).steps_for(50_000) == 200
+    assert load_preset("digits", {"train.steps": "7"}).steps_for(10) == 7
+
+
+def test_a_run_has_at_least_one_step_an_epoch():
+    assert build({"train": {"epochs": 3, "batch": 10}}).steps_for(11) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"trian": {}}, ["there is no option trian"]),
+        ({"train": {"bacth": 3}}, ["train.bacth", "did you mean train.batch?"]),
+        ({"train": {"discriminator": {"learning_rat": 1}}}, ["did you mean train.discriminator.learning_rate?"]),
+        ({"train": 3}, ["train: ", "got 3"]),
+        ({"train": {"ema": 1}}, ["train.ema", "less than 1", "got 1"]),
+        ({"train": {"batch": True}}, ["train.batch", "number", "got True"]),
+        ({"train": {"batch": 2.5}}, ["train.batch", "2.5"]),
+        ({"train": {"discriminator": {"learning_rate": float("nan")}}}, ["train.discriminator.learning_rate", "finite"]),
+        ({"train": {"discriminator": {"betas": [0.5, 1.0]}}}, ["train.discriminator.betas", "less than 1"]),
+        ({"data": {"held_out": 0}}, ["data.held_out", "greater than 0"]),
+        ({"data": {"size": 4}}, ["data.size", "greater than or equal to 8"]),
+        ({"objective": {"cluster_weight": -1}}, ["objective.cluster_weight", "got -1"]),
+        ({"objective": {"centre": "spheer"}}, ["objective.centre", "did you mean sphere?"]),
+        ({"seed": 2**32}, ["seed", "4294967296"]),
+    ],
+)
+def test_refuses_and_names_the_key(values, words):
+    with pytest.raises(InputError) as refusal:
+        build(values)
+    assert "\n" not in str(refusal.value)
+    for word in words:
+        assert word in str(refusal.value)
+
+
+def test_overrides_do_not_change_what_was_given():
+    values = {"train": {"batch": 5}}
+    assert build(values, {"train.batch": "6"}).train.batch == 6
+    assert values == {"train": {"batch": 5}}
+    assert build({}).train.batch == Config().train.batch == 256

@@ -1,0 +1,149 @@
+"""The smallest real training, in this process or in another one that can be killed."""
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sao.config import Config, load_preset
+from sao.data.samples import Dataset
+from sao.data.sources import digits
+from sao.engine.log import Log
+from sao.engine.loop import new_method, train
+from sao.engine.run import DataFacts, Run
+from sao.methods import Method
+
+OPTIONS = {
+    "discriminator.widths": "[4, 8]",
+    "discriminator.embedding_size": "8",
+    "generator.width": "4",
+    "generator.latent_size": "8",
+    "objective.bank": "64",
+    "train.batch": "16",
+    "train.steps": "8",
+    "train.threads": "1",
+    "log.every": "1",
+    "log.evaluate_every": "null",
+    "log.sample_every": "null",
+    "log.checkpoint_every": "3",
+}
+
+
+def config(**options: Any) -> Config:
+    """The tiny configuration with options changed; dots are written as two underscores."""
+    return load_preset("digits", OPTIONS | {name.replace("__", "."): str(value) for name, value in options.items()})
+
+
+def words(**options: Any) -> list[str]:
+    """The same as arguments of `sao train`."""
+    changed = OPTIONS | {name.replace("__", "."): str(value) for name, value in options.items()}
+    return [word for name, value in changed.items() for word in (f"--{name}", value)]
+
+
+@cache
+def dataset() -> Dataset:
+    return digits()
+
+
+def method(**options: Any) -> Method:
+    return new_method(config(**options), dataset(), torch.device("cpu"))
+
+
+def trained(folder: Path, data: Dataset | None = None, **options: Any) -> tuple[Run, Method]:
+    """Train in this process."""
+    settings, data = config(**options), data or dataset()
+    learner = new_method(settings, data, torch.device("cpu"))
+    run = Run.create(folder, settings, DataFacts.of(data))
+    log = Log(folder)
+    try:
+        train(run, settings, data, learner, log)
+    finally:
+        log.close()
+    return run, learner
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """Logged rows without what depends on the clock."""
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in Run(folder).rows()]
+
+
+def wait_for(happened: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.002)
+
+
+def lines_of(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+# A server that has imported everything forks a process for each command: a real one, to be killed, without seconds of imports.
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(
+    [
+        "sao.commands.train",
+        "sao.commands.resume",
+        "sao.commands.training",
+        "sklearn.datasets",
+        "torch._dynamo",
+        "kornia",
+        "PIL.Image",
+    ]
+)
+
+
+class Command:
+    """`sao ARGUMENTS` in a process of its own; what it says goes to FOLDER/said.txt and FOLDER/errors.txt."""
+
+    def __init__(self, folder: Path, *arguments: str, die: tuple[str, str, int] | None = None) -> None:
+        self.output, self.errors = folder / "said.txt", folder / "errors.txt"
+        self.process = _server.Process(target=_run, args=(list(arguments), str(self.output), str(self.errors), die))
+        self.process.start()
+
+    def send(self, number: int) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
+    def wait(self) -> int:
+        """The exit code; negative for a signal."""
+        self.process.join(120)
+        assert self.process.exitcode is not None, "the process did not end"
+        return self.process.exitcode
+
+
+def _run(arguments: list[str], output: str, errors: str, die: tuple[str, str, int] | None) -> None:
+    from sao.cli import main
+
+    for number, path in ((1, output), (2, errors)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    if die is not None:
+        _kill_at(*die)
+    code = main(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+def _kill_at(module: str, name: str, call: int) -> None:
+    """SIGKILL this process when a function is called for the n-th time."""
+    import importlib
+    import signal
+
+    owner = importlib.import_module(module)
+    function, calls = getattr(owner, name), 0
+
+    def dying(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+
+    setattr(owner, name, dying)
