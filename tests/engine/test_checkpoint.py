@@ -1,0 +1,209 @@
+"""Checkpoints: what is written comes back, what is damaged is named, and nothing is ever unpickled."""
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from safetensors.torch import load_file, save_file
+
+from sao.data.batches import Batches
+from sao.engine import checkpoint
+from sao.errors import InputError
+from sao.methods import Method
+from sao.randomness import batch_rows
+
+
+def make_steps(method: Method, first: int, last: int) -> None:
+    train = tiny.dataset().train
+    batches = Batches(train, torch.device("cpu"))
+    for step in range(first, last):
+        method.step(batches.rows(batch_rows(0, step, 16, len(train))), step)
+
+
+def everything(method: Method) -> dict[str, torch.Tensor]:
+    """Weights, averages, bank and moments, copied."""
+    values = {name: value.clone() for name, value in method.state_dict().items()}
+    for name, optimiser in method.optimisers.items():
+        for index, quantities in optimiser.state_dict()["state"].items():
+            values |= {f"{name}/{index}/{quantity}": torch.as_tensor(value).clone() for quantity, value in quantities.items()}
+    return values
+
+
+def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    """Checkpoints of steps 1 and 2."""
+    folder, method = tmp_path_factory.mktemp("checkpoints"), tiny.method()
+    for step in (1, 2):
+        make_steps(method, step - 1, step)
+        checkpoint.save(folder, method, step, keep=5)
+    return folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path) -> Path:
+    shutil.copytree(saved, tmp_path / "checkpoints")
+    return tmp_path / "checkpoints"
+
+
+def load(folder: Path, method: Method | None = None) -> tuple[int, list[str]]:
+    said: list[str] = []
+    return checkpoint.load_newest(folder, method or tiny.method(), said.append), said
+
+
+@pytest.mark.parametrize("name", ["structural", "supervised", "random"])
+@pytest.mark.parametrize("spectral", [False, True])
+def test_everything_comes_back_and_goes_on_alike(name, spectral, tmp_path):
+    options = {"method": name, "discriminator__spectral_normalisation": spectral}
+    method = tiny.method(**options)
+    make_steps(method, 0, 2)
+    checkpoint.save(tmp_path, method, 2, keep=1)
+    restored = tiny.method(**options)
+    assert load(tmp_path, restored) == (2, [])
+    assert_equal(everything(restored), everything(method))
+    make_steps(method, 2, 4)
+    make_steps(restored, 2, 4)
+    assert_equal(everything(restored), everything(method))
+
+
+def test_what_is_held(folder):
+    names = load_file(folder / "step-00000002" / "method.safetensors").keys()
+    for part in ("discriminator.", "generator.", "average_discriminator.", "average_generator.", "bank."):
+        assert any(name.startswith(part) for name in names)
+    moments = load_file(folder / "step-00000002" / "optimisers.safetensors").keys()
+    assert {key.split("/")[2] for key in moments} == {"exp_avg", "exp_avg_sq", "step"}
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, empty, Path.unlink])
+@pytest.mark.parametrize("name", ["method.safetensors", "optimisers.safetensors", "state.json"])
+def test_a_damaged_checkpoint_is_named_and_passed_over(damage, name, folder):
+    damage(folder / "step-00000002" / name)
+    step, said = load(folder)
+    assert step == 1
+    assert len(said) == 1
+    assert str(folder / "step-00000002") in said[0]
+    assert "is damaged" in said[0]
+    assert "\n" not in said[0]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "[]",
+        "{}",
+        "null",
+        '{"format": 1}',
+        '{"format": 1, "step": 2, "checksums": []}',
+        '{"format": 1, "step": 2, "checksums": {}}',
+    ],
+)
+def test_a_state_that_says_nothing_is_damage(state, folder):
+    (folder / "step-00000002" / "state.json").write_text(state)
+    assert load(folder)[0] == 1
+
+
+@pytest.mark.parametrize(("key", "value"), [("step", 1), ("format", 2)])
+def test_a_state_that_does_not_fit_its_folder_is_damage(key, value, folder):
+    path = folder / "step-00000002" / "state.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    step, said = load(folder)
+    assert step == 1
+    assert "state.json says" in said[0]
+
+
+def test_nothing_usable_is_one_line_that_names_each(folder):
+    for path in folder.iterdir():
+        flip(path / "method.safetensors")
+    with pytest.raises(InputError, match="no usable checkpoint") as refusal:
+        load(folder)
+    assert "\n" not in str(refusal.value)
+    for step in (1, 2):
+        assert f"step-0000000{step} is damaged" in str(refusal.value)
+    with pytest.raises(InputError, match="none yet"):
+        load(folder / "nowhere")
+
+
+def test_a_checkpoint_of_another_network_is_refused(folder):
+    with pytest.raises(InputError, match="of another network"):
+        load(folder, tiny.method(discriminator__widths="[4, 4]"))
+
+
+def test_nothing_is_unpickled(folder, tmp_path):
+    """Files that would run a program if they were unpickled, with checksums that are right."""
+
+    class Bomb:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "ran",))
+
+    for name in ("method.safetensors", "optimisers.safetensors"):
+        path = folder / "step-00000002"
+        (path / name).write_bytes(pickle.dumps({"a": Bomb()}))
+        state = json.loads((path / "state.json").read_text())
+        state["checksums"][name] = checkpoint._checksum(path / name)
+        (path / "state.json").write_text(json.dumps(state))
+        assert load(folder)[0] == 1
+    assert not (tmp_path / "ran").exists()
+
+
+def test_moments_under_strange_names_are_refused(folder):
+    path = folder / "step-00000002"
+    save_file({"discriminator/9999/exp_avg": torch.zeros(1)}, path / "optimisers.safetensors")
+    state = json.loads((path / "state.json").read_text())
+    state["checksums"]["optimisers.safetensors"] = checkpoint._checksum(path / "optimisers.safetensors")
+    (path / "state.json").write_text(json.dumps(state))
+    assert load(folder)[0] == 1
+
+
+def test_the_newest_are_kept_and_unfinished_ones_swept_away(tmp_path):
+    method = tiny.method(method="random")
+    (tmp_path / ".writing-00000001-1").mkdir()
+    for step in range(1, 5):
+        checkpoint.save(tmp_path, method, step, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
+
+
+def test_a_damaged_newer_one_does_not_push_a_good_one_out(tmp_path):
+    method = tiny.method(method="random")
+    for step in (5, 10, 15):
+        checkpoint.save(tmp_path, method, step, keep=3)
+    for step in (10, 15):
+        flip(tmp_path / f"step-000000{step}" / "method.safetensors")
+    assert load(tmp_path, tiny.method(method="random"))[0] == 5
+    checkpoint.save(tmp_path, method, 7, keep=1)
+    assert load(tmp_path, tiny.method(method="random"))[0] == 7
+
+
+def test_saving_does_not_touch_what_is_learnt(tmp_path):
+    method = tiny.method()
+    make_steps(method, 0, 1)
+    before = everything(method)
+    checkpoint.save(tmp_path, method, 1, keep=1)
+    assert_equal(everything(method), before)
+
+
+def test_the_size_that_is_priced_is_the_size_on_disk(folder):
+    found = sum(path.stat().st_size for path in (folder / "step-00000002").iterdir())
+    assert checkpoint.size_on_disk(tiny.method()) == pytest.approx(found, rel=0.5)
+    assert checkpoint.size_on_disk(tiny.method()) < found

@@ -1,0 +1,222 @@
+"""The loop: what is learnt depends on the configuration alone, and a run that breaks says where."""
+
+import re
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from sao import objectives
+from sao.cli import main
+from sao.data.samples import Dataset, Images
+from sao.engine import checkpoint
+from sao.engine.loop import Diverged, new_method
+from sao.engine.run import DataFacts, Run
+from sao.errors import InputError
+from sao.methods import Structural, Supervised
+
+
+def same(found, expected) -> bool:
+    return all(torch.equal(value, found.state_dict()[name]) for name, value in expected.state_dict().items())
+
+
+def relabelled(change) -> Dataset:
+    data = tiny.dataset()
+    return Dataset(
+        data.name, replace(data.train, labels=change(data.train.labels)), replace(data.test, labels=change(data.test.labels))
+    )
+
+
+def test_watching_drawing_and_saving_do_not_change_what_is_learnt(tmp_path):
+    quiet, plain = tiny.trained(tmp_path / "quiet", train__steps=4, log__checkpoint_every=1000)
+    busy, watched = tiny.trained(
+        tmp_path / "busy", train__steps=4, log__evaluate_every=2, log__sample_every=1, log__checkpoint_every=1
+    )
+    assert same(watched, plain)
+    steps = [row for row in tiny.rows(busy.folder) if "discriminator/distance" in row]
+    assert steps == tiny.rows(quiet.folder)
+    assert [row["step"] for row in tiny.rows(busy.folder) if "eval/effective_rank" in row] == [2, 4]
+    assert sorted(path.name for path in busy.samples.iterdir()) == [f"step-0000000{n}.png" for n in (1, 2, 3, 4)]
+    assert [path.name for path in quiet.samples.iterdir()] == ["step-00000004.png"]
+
+
+def test_labels_never_reach_the_method_of_the_paper(tmp_path):
+    _, expected = tiny.trained(tmp_path / "true", train__steps=3)
+    _, shuffled = tiny.trained(tmp_path / "wrong", relabelled(lambda labels: labels[::-1].copy()), train__steps=3)
+    _, without = tiny.trained(tmp_path / "none", relabelled(lambda labels: None), train__steps=3)
+    assert same(shuffled, expected)
+    assert same(without, expected)
+
+
+def test_labels_do_reach_the_supervised_method(tmp_path):
+    _, expected = tiny.trained(tmp_path / "true", method="supervised", train__steps=3)
+    _, shuffled = tiny.trained(
+        tmp_path / "wrong", relabelled(lambda labels: labels[::-1].copy()), method="supervised", train__steps=3
+    )
+    assert not same(shuffled, expected)
+
+
+def test_the_seed_decides(tmp_path):
+    _, first = tiny.trained(tmp_path / "a", method="supervised", seed=1)
+    _, again = tiny.trained(tmp_path / "b", method="supervised", seed=1)
+    _, other = tiny.trained(tmp_path / "c", method="supervised", seed=2)
+    assert same(again, first)
+    assert not same(other, first)
+
+
+def test_a_row_says_what_a_person_watches(tmp_path):
+    run, _ = tiny.trained(tmp_path / "run", train__steps=2)
+    rows = run.rows()
+    assert [row["step"] for row in rows] == [1, 2]
+    for name in (
+        "distance",
+        "similarity_real",
+        "similarity_fake",
+        "norm_hinge",
+        "smoothness",
+        "gradient_norm",
+        "embedding_norm",
+    ):
+        assert np.isfinite(rows[-1][f"discriminator/{name}"])
+    for name in (
+        "discriminator/logdet_real",
+        "discriminator/logdet_fake",
+        "discriminator/jacobian_norm",
+        "generator/gradient_norm",
+    ):
+        assert np.isfinite(rows[-1][name])
+    assert rows[-1]["time/samples_per_second"] > 0
+
+
+def test_rows_come_every_so_often_and_at_the_end(tmp_path):
+    run, _ = tiny.trained(tmp_path / "run", method="random", log__every=3)
+    assert [row["step"] for row in run.rows()] == [3, 6, 8]
+    assert [path.name for path in checkpoint.steps_in(run.checkpoints)] == ["step-00000006", "step-00000008"]
+
+
+def test_epochs_set_the_length(tmp_path):
+    data = Dataset("few", tiny.dataset().train.select(np.arange(40)), tiny.dataset().test.select(np.arange(20)))
+    run, _ = tiny.trained(tmp_path / "run", data, method="random", train__epochs=3)
+    assert run.rows()[-1]["step"] == 3 * (40 // 16)
+
+
+def test_can_run_outside_the_main_thread(tmp_path):
+    """Signals belong to the main thread; training in another one, as in a notebook's server, goes without them."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(tiny.trained(tmp_path / "run", method="random")))
+    thread.start()
+    thread.join()
+    assert len(found[0][0].rows()) == 8
+
+
+# --- what is not finite --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_term_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(value, tmp_path, monkeypatch, capsys):
+    calls = 0
+    similarity = objectives.neighbour_similarity
+
+    def breaking(*args, **kwargs):
+        nonlocal calls
+        calls += 1
+        return similarity(*args, **kwargs) * (value if calls > 13 else 1)  # three times a step: the real term of step 5
+
+    monkeypatch.setattr(objectives, "neighbour_similarity", breaking)
+    out = tmp_path / "run"
+    assert main(["train", *tiny.words(), "--out", str(out)]) == 3
+    said = capsys.readouterr().err
+    assert re.match(
+        r"sao: step 5: discriminator/similarity_(real|fake) is NaN or inf; the last good checkpoint, of step 3,", said
+    )
+    assert said.count("\n") == 1
+    assert f"sao resume {out}" in said
+    assert said.removeprefix("sao: ").strip() in (out / "log.txt").read_text()
+    assert [path.name for path in checkpoint.steps_in(out / "checkpoints")] == ["step-00000003"]
+    if value == float("inf"):
+        return
+    monkeypatch.undo()
+    assert main(["resume", str(out)]) == 0
+    whole, _ = tiny.trained(tmp_path / "whole")
+    assert tiny.rows(out) == tiny.rows(whole.folder)
+
+
+@pytest.mark.parametrize("player", ["discriminator", "generator"])
+def test_an_absurd_learning_rate_is_a_message_not_a_traceback(player, tmp_path):
+    with pytest.raises(Diverged, match=r"^step [12]: \S.*NaN or inf.*no checkpoint was made yet") as stop:
+        tiny.trained(tmp_path / "run", **{f"train__{player}__learning_rate": 1e38})
+    assert "learning_rate" in str(stop.value)
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch):
+    """An update can overflow although its losses and gradients were finite."""
+    step = Supervised.step
+
+    def overflowing(self, inputs, number):
+        scalars = step(self, inputs, number)
+        if number == 5:
+            self.classifier.bias.data[0] = torch.inf
+        return scalars
+
+    monkeypatch.setattr(Supervised, "step", overflowing)
+    with pytest.raises(Diverged, match=r"step 6: classifier.bias became NaN or inf by the update; the last good .* of step 3"):
+        tiny.trained(tmp_path / "run", method="supervised")
+    assert [path.name for path in checkpoint.steps_in(tmp_path / "run/checkpoints")] == ["step-00000003"]
+
+
+def test_a_factorisation_that_fails_is_divergence_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(objectives, "_logdet", lambda covariance: torch.linalg.cholesky(-covariance).sum())
+    with pytest.raises(Diverged, match=r"^step 1: jensen_shannon: "):
+        tiny.trained(tmp_path / "run")
+
+
+# --- what is built -------------------------------------------------------------------------------------------------------
+
+
+def test_refuses_a_batch_larger_than_the_data():
+    with pytest.raises(InputError, match=r"train.batch is 2000 but there are only 1437 training samples"):
+        tiny.method(train__batch=2000)
+
+
+def test_refuses_images_too_small_or_not_square():
+    for height, width in ((4, 4), (8, 16), (300, 300)):
+        images = Images(np.zeros((20, height, width, 1), np.uint8))
+        with pytest.raises(InputError, match=f"{height}x{width}"):
+            new_method(tiny.config(), Dataset("flat", images, images), torch.device("cpu"))
+
+
+def test_labels_are_given_to_the_supervised_method_alone():
+    assert isinstance(tiny.method(), Structural)
+    assert not any(value.dtype == torch.int64 and value.numel() == 1437 for value in tiny.method().buffers())
+    supervised = tiny.method(method="supervised")
+    assert isinstance(supervised, Supervised)
+    assert supervised.labels is not None
+    assert "labels" not in supervised.state_dict()
+
+
+# --- the folder of a run -------------------------------------------------------------------------------------------------
+
+
+def test_rows_after_a_checkpoint_and_rows_cut_short_are_forgotten(tmp_path):
+    run = Run.create(tmp_path / "run", tiny.config(), DataFacts.of(tiny.dataset()))
+    run.cut_metrics(3)  # nothing was logged yet
+    assert not run.metrics.exists()
+    run.metrics.write_text('{"step": 1}\n{"step": 3}\n{"step": 3, "eval/x": 1}\n{"step": 4}\n{"step": 5, "lo')
+    run.cut_metrics(3)
+    assert run.rows() == [{"step": 1}, {"step": 3}, {"step": 3, "eval/x": 1}]
+
+
+def test_a_start_that_was_killed_can_be_made_again(tmp_path):
+    folder, facts = tmp_path / "run", DataFacts.of(tiny.dataset())
+    folder.mkdir()
+    (folder / "config.yaml.writing").write_text("meth")
+    run = Run.create(folder, tiny.config(), facts)
+    assert run.config == tiny.config()
+    (folder / "data.json").unlink()
+    run.prepare(facts)
+    assert run.facts == facts
+    with pytest.raises(InputError, match="data has changed"):
+        run.prepare(replace(facts, samples=3))

@@ -1,0 +1,79 @@
+"""Online evaluation, and what a run draws."""
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from PIL import Image
+
+from sao.data.samples import Dataset, Vectors
+from sao.data.sources import spirals
+from sao.engine.features import extract, raw_inputs
+from sao.engine.log import clock
+from sao.engine.loop import new_method
+from sao.engine.pictures import save_grid, save_samples, to_pixels
+from sao.engine.watch import watch
+
+ALWAYS = {"eval/effective_rank", "eval/jacobian_norm_q05", "eval/jacobian_norm_q50", "eval/jacobian_norm_q95"}
+
+
+@pytest.mark.parametrize("name", ["structural", "supervised", "random"])
+def test_watches_every_method(name):
+    method = tiny.method(method=name)
+    found = watch(method, tiny.dataset())
+    assert found.keys() == ALWAYS | {"eval/kmeans_n360", "eval/probe_n360", "eval/knn1_n360", "eval/knn5_n360"}
+    assert 0 < found["eval/jacobian_norm_q05"] <= found["eval/jacobian_norm_q50"] <= found["eval/jacobian_norm_q95"]
+    assert 1 < found["eval/effective_rank"] <= 8
+    assert 0.1 < found["eval/knn1_n360"] < 1
+    assert watch(method, tiny.dataset()) == found
+    assert all(parameter.grad is None for parameter in method.parameters())
+
+
+def test_watches_vectors_without_labels():
+    data = spirals(300)
+    assert isinstance(data.train, Vectors)
+    bare = Dataset("spirals", Vectors(data.train.rows), Vectors(data.test.rows[:50]))
+    method = new_method(tiny.config(), bare, torch.device("cpu"))
+    assert watch(method, bare).keys() == ALWAYS
+
+
+def test_features_do_not_depend_on_the_chunk():
+    method, test = tiny.method(), tiny.dataset().test
+    whole = extract(method.features, test, torch.device("cpu"), chunk=1000)
+    assert whole.shape == (360, 8)
+    np.testing.assert_allclose(extract(method.features, test, torch.device("cpu"), chunk=7), whole, atol=1e-5)
+    assert raw_inputs(test).shape == (360, 64)
+
+
+def test_grids_show_every_image_in_its_place(tmp_path):
+    pixels = np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1).repeat(8, 1).repeat(8, 2) * 40
+    save_grid(tmp_path / "grid.png", pixels)
+    drawn = np.asarray(Image.open(tmp_path / "grid.png"))
+    assert drawn.shape == (2 * 34 + 2, 3 * 34 + 2, 3)  # three columns of 32 pixels with gaps of two
+    for index in range(5):
+        top, left = 2 + index // 3 * 34, 2 + index % 3 * 34
+        assert (drawn[top : top + 32, left : left + 32] == index * 40).all()
+
+
+def test_pixels_and_inputs_are_inverse():
+    samples = tiny.dataset().test
+    assert (to_pixels(samples.inputs(slice(0, 9))) == samples.pixels[:9]).all()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_samples_are_drawn_for_images_and_vectors_and_not_without_a_generator(tmp_path):
+    train = tiny.dataset().train
+    assert save_samples(tmp_path / "a.png", tiny.method(), train, 8, seed=0) == tmp_path / "a.png"
+    assert save_samples(tmp_path / "b.png", tiny.method(), train, 8, seed=0) is not None
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert save_samples(tmp_path / "c.png", tiny.method(method="random"), train, 8, seed=0) is None
+    assert not (tmp_path / "c.png").exists()
+    points = spirals(300)
+    method = new_method(tiny.config(), points, torch.device("cpu"))
+    assert save_samples(tmp_path / "d.png", method, points.train, 8, seed=0) is not None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0m 00s"), (61, "1m 01s"), (3600, "1h 00m"), (90061, "1d 1h"), (float("inf"), "?")]
+)
+def test_clock(seconds, text):
+    assert clock(seconds) == text
