@@ -114,7 +114,8 @@ def main(arguments: list[str] | None = None) -> int:
         parsed.options = options
         return importlib.import_module(f"sao.commands.{parsed.command}").run(parsed) or 0
     except InputError as error:
-        print(f"sao: {error}", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # what is wrong before processes meet is wrong for all that torchrun started
+            print(f"sao: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

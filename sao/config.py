@@ -100,6 +100,8 @@ class Train(Strict):
     ema: Annotated[Number, Field(ge=0, lt=1)] = 0.99
     device: str = "auto"
     threads: Positive | None = None
+    check_every: Positive = 100  # steps after which processes compare their weights; a difference stops the run
+    timeout_seconds: Positive = 60  # how long a process may not answer before the others give it up
 
 
 class Log(Strict):

@@ -6,29 +6,16 @@ comes back, and the sum of the parameter gradients over processes is the gradien
 """
 
 import itertools
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 
-@contextmanager
-def processes(device: str = "auto") -> Iterator[None]:
-    """Join the group that torchrun describes in the environment; outside torchrun there is one process and nothing to do."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield
-        return
-    accelerated = device != "cpu" and torch.cuda.is_available()
-    if accelerated:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if accelerated else "gloo")
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+class Lost(RuntimeError):
+    """Another process ended, or did not answer in time."""
 
 
 def world_size() -> int:
@@ -58,17 +45,59 @@ def total(tensor: Tensor) -> Tensor:
     return tensor if world_size() == 1 else _Total.apply(tensor)  # pyright: ignore[reportReturnType]
 
 
-def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Add the gradients of all processes in one coalesced message."""
+def sum_gradients(parameters: Iterable[nn.Parameter], *others: Tensor) -> None:
+    """Add the gradients of all processes in one coalesced message; other tensors to be summed, in place, may ride along."""
     if world_size() == 1:
         return
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    if not gradients:
+    summed = [*(p.grad for p in parameters if p.grad is not None), *others]
+    if not summed:
         return
-    flat = torch.cat([g.reshape(-1) for g in gradients])
-    dist.all_reduce(flat)
-    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(part.view_as(gradient))
+    flat = torch.cat([tensor.reshape(-1) for tensor in summed])
+    _exchange(dist.all_reduce, flat)
+    for tensor, part in zip(summed, flat.split([tensor.numel() for tensor in summed]), strict=True):
+        tensor.copy_(part.view_as(tensor))
+
+
+def largest_share(global_batch: int) -> int:
+    """The most rows that any process has of a global batch: what all of them must decide alike depends on it."""
+    return -(-global_batch // world_size())
+
+
+def any_of(flag: bool) -> bool:
+    """Whether the flag is set on any process."""
+    if world_size() == 1:
+        return flag
+    message = torch.tensor([int(flag)])
+    _exchange(dist.all_reduce, message, dist.ReduceOp.MAX)
+    return bool(message)
+
+
+def same(*numbers: int) -> bool:
+    """Whether every process passes the same numbers."""
+    if world_size() == 1:
+        return True
+    values = torch.tensor(numbers, dtype=torch.int64)
+    message = torch.cat([values, ~values])  # ~ turns the order round, so that one maximum finds the largest and the smallest
+    _exchange(dist.all_reduce, message, dist.ReduceOp.MAX)
+    largest, smallest = message.chunk(2)
+    return bool((largest == ~smallest).all())
+
+
+def checksum(tensors: Iterable[Tensor]) -> int:
+    """A number made of every bit: tensors that differ anywhere have, practically always, different ones."""
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    sums = [tensor.detach().reshape(-1).view(integers[tensor.element_size()]).sum(dtype=torch.int64) for tensor in tensors]
+    values = torch.stack(sums).cpu()
+    weights = 2 * torch.arange(len(values)) + 1  # odd, so that tensors which changed places are noticed too
+    return int((values * weights * 0x9E3779B1).sum())
+
+
+def _exchange(collective: Callable[..., Any], *arguments: Any) -> None:
+    try:
+        collective(*arguments)
+    except RuntimeError as error:  # a closed connection at once, silence after the timeout
+        reason = str(error).splitlines()[0].rpartition("] ")[2] if str(error) else type(error).__name__
+        raise Lost(f"a process of this run has ended or does not answer ({reason})") from None
 
 
 def _slices(global_batch: int) -> list[slice]:
@@ -86,7 +115,7 @@ class _Gather(torch.autograd.Function):
         padded = rows.new_zeros(max(sizes), *rows.shape[1:])
         padded[: len(rows)] = rows
         parts = [torch.empty_like(padded) for _ in sizes]
-        dist.all_gather(parts, padded)
+        _exchange(dist.all_gather, parts, padded)
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
     @staticmethod
@@ -98,11 +127,11 @@ class _Total(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         result = tensor.clone()
-        dist.all_reduce(result)
+        _exchange(dist.all_reduce, result)
         return result
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         result = gradient.clone()
-        dist.all_reduce(result)
+        _exchange(dist.all_reduce, result)
         return result

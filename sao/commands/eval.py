@@ -12,10 +12,17 @@ def run(arguments: Namespace) -> None:
     if (arguments.run is None) == (arguments.features is None):
         raise InputError("give a run, or --features F.npz, one of the two")
     names = None if arguments.metrics is None else [name.strip() for name in arguments.metrics.split(",") if name.strip()]
+    from sao import processes
+
     if arguments.features is not None:
-        _evaluate_file(Path(arguments.features), names, arguments)
-    else:
-        _evaluate_run(Path(arguments.run), names, arguments)
+        with processes.joined("cpu"):
+            processes.main_only(lambda: _evaluate_file(Path(arguments.features), names, arguments))
+        return
+    from sao.engine.run import Run
+
+    run, train = Run.open(Path(arguments.run)), Run.open(Path(arguments.run)).config.train
+    with processes.joined(train.device, train.timeout_seconds):
+        _evaluate_run(run, names, arguments)
 
 
 def _evaluate_file(path: Path, names: list[str] | None, arguments: Namespace) -> None:
@@ -29,25 +36,40 @@ def _evaluate_file(path: Path, names: list[str] | None, arguments: Namespace) ->
         print(f"with protocols in {arguments.output}")
 
 
-def _evaluate_run(folder: Path, names: list[str] | None, arguments: Namespace) -> None:
+def _evaluate_run(run, names: list[str] | None, arguments: Namespace) -> None:
+    """Processes share the work of embedding; the metrics, which look at all features at once, are the first one's."""
     import sao
+    from sao import processes
     from sao.commands.training import open_config_data
-    from sao.engine.run import Run
-    from sao.evaluation import as_table, evaluate, write_json
 
-    run, model = Run.open(folder), sao.load(folder, weights=arguments.weights)
-    dataset = open_config_data(model.config).dataset
+    model = sao.load(run.folder, weights=arguments.weights)
+    dataset = processes.main_first(lambda: open_config_data(model.config)).dataset
+    asked_features = None if names is None else [name for name in names if name not in GENERATION]
+    facts = {"feature": arguments.feature, "weights": arguments.weights, "run": str(run.folder), "step": model.step}
+    features = references = None
+    if asked_features is None or asked_features:
+        features = _features(model, dataset, arguments.feature, facts)
+        references = _references(model, dataset) if names is None else None
+
+    def measure() -> None:
+        _measure(run, model, dataset, names, arguments, facts, features, references)
+
+    processes.main_only(measure)
+
+
+def _measure(run, model, dataset, names, arguments: Namespace, facts: dict, features, references) -> None:
+    from sao.evaluation import as_table, evaluate, judge, write_json
+
     asked_generation = None if names is None else [name for name in names if name in GENERATION]
     asked_features = None if names is None else [name for name in names if name not in GENERATION]
     metrics, sentence = [], ""
-    facts = {"feature": arguments.feature, "weights": arguments.weights, "run": str(folder), "step": model.step}
-    if asked_features is None or asked_features:
-        train, test = _features(model, dataset, arguments.feature, facts)
+    if features is not None:
+        train, test = features
         metrics += evaluate(train, test, asked_features, seed=arguments.seed)
-        if names is None:
-            verdict = _verdict(model, dataset, train, test, arguments.seed)
-            metrics += [m for m in verdict.metrics if "/" in m.name]  # the references; ours are there already
-            sentence = verdict.sentence
+    if features is not None and references is not None:
+        verdict = judge(*features, **references, seed=arguments.seed)
+        metrics += [m for m in verdict.metrics if "/" in m.name]  # the references; ours are there already
+        sentence = verdict.sentence
     if asked_generation or (names is None and arguments.samples is not None):
         metrics += _generation(model, dataset, asked_generation, arguments, facts)
     print(as_table(metrics))
@@ -59,24 +81,29 @@ def _evaluate_run(folder: Path, names: list[str] | None, arguments: Namespace) -
 
 
 def _features(model, dataset, feature: str, facts: dict):
+    from sao.engine.features import extract_together
     from sao.evaluation import Features
 
-    parts = (("train", dataset.train), ("test", dataset.test))
-    return [Features(model.embed(part, feature), part.labels, {**facts, "split": name}) for name, part in parts]
+    function = model.method.features if feature == "backbone" else model.method.embeddings
+    found = []
+    for name, part in (("train", dataset.train), ("test", dataset.test)):
+        values = extract_together(function, part, model.device)
+        found.append(Features(values, part.labels, {**facts, "split": name}))
+    return found
 
 
-def _verdict(model, dataset, train, test, seed: int):
-    from sao.engine.features import extract, raw_inputs
-    from sao.evaluation import judge
+def _references(model, dataset) -> dict:
+    """(train, test) features of doing nothing: the raw inputs, and the network before training."""
+    from sao.engine.features import extract_together, raw_inputs
     from sao.methods import build_method
 
     facts = model.facts
     untrained = build_method(model.config, facts.shape, facts.samples, facts.classes).to(model.device)
-    pairs = [(raw_inputs(dataset.train), raw_inputs(dataset.test))]
-    pairs.append(
-        (extract(untrained.features, dataset.train, model.device), extract(untrained.features, dataset.test, model.device))
-    )
-    return judge(train, test, raw=pairs[0], untrained=pairs[1], seed=seed)
+    parts = (dataset.train, dataset.test)
+    return {
+        "raw": tuple(raw_inputs(part) for part in parts),
+        "untrained": tuple(extract_together(untrained.features, part, model.device) for part in parts),
+    }
 
 
 def _generation(model, dataset, names: list[str] | None, arguments: Namespace, facts: dict):

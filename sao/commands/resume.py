@@ -8,9 +8,9 @@ from sao.engine.run import Run
 
 def run(arguments: Namespace) -> int:
     config = Run.open(Path(arguments.run)).config
-    from sao import distributed
+    from sao import processes
 
-    with distributed.processes(config.train.device):
+    with processes.joined(config.train.device, config.train.timeout_seconds):
         from sao.commands.training import resume
 
         return resume(Path(arguments.run))

@@ -10,12 +10,14 @@ from sao.errors import InputError
 
 def run(arguments: Namespace) -> int:
     config = _config(arguments)
-    from sao import distributed  # torch, which takes seconds, only once the arguments are known to be good
+    from sao import distributed, processes  # torch, which takes seconds, only once the arguments are known to be good
 
-    with distributed.processes(config.train.device):
+    with processes.joined(config.train.device, config.train.timeout_seconds):
         from sao.commands.training import price, start
 
         if arguments.dry_run:
+            if distributed.world_size() > 1:
+                raise InputError("--dry-run prices one process: leave torchrun out")
             return price(config)
         out = Path(f"runs/{_name(arguments)}" if arguments.out is None else arguments.out)
         automatic = arguments.auto or (arguments.source is not None and arguments.preset is None)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from sao import distributed
+from sao import config as configuration
+from sao import distributed, processes
 from sao.commands.summary import print_summary
 from sao.config import Config
 from sao.data.opening import open_data
@@ -20,41 +21,67 @@ from sao.engine.run import DataFacts, Run, check_free
 from sao.errors import InputError
 from sao.methods import Method
 
+SKIPPED, LAUNCH = "skipped.tsv", "launch.txt"
+
 
 def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] | None) -> int:
     """A new run. `automatic` holds the options that a person gave by hand, where the rest is to be chosen for the data."""
-    check_free(out, overwrite)  # before data is read, which may take long
+    if processes.main_only(lambda: _made_by_this_launch(out)):
+        return resume(out)
+    processes.main_only(lambda: check_free(out, overwrite))  # before data is read, which may take long
     if config.log.tensorboard:
         check_tensorboard()
-    opened = open_config_data(config)
+    opened = processes.main_first(lambda: open_config_data(config))
     notes = list(opened.notes)
     if automatic is not None:
-        from sao.commands.automatic import fitted
-
-        config, reasons = fitted(config, opened.dataset, given=set(automatic))
+        given = set(automatic)
+        values, reasons = processes.main_only(lambda: _fitted(config, opened, given))
+        config = configuration.build(values)
         notes += reasons
     method = prepared(config, opened)
-    run = Run.create(out, config, _facts(opened), overwrite) if distributed.is_main() else Run(out)
-    if opened.skipped and distributed.is_main():
+    final = config
+    processes.main_only(lambda: _create(out, final, opened, overwrite))
+    if opened.skipped:
+        notes.append(f"{len(opened.skipped)} items could not be used; {out / SKIPPED} lists them with the reason")
+    return _go(Run(out), config, opened, method, first=0, notes=notes)
+
+
+def _made_by_this_launch(out: Path) -> bool:
+    """torchrun restarts its workers with the command they began with: then `train` goes on with the run that it made."""
+    launch = processes.launch_id()
+    try:
+        return launch is not None and Run.open(out).folder.joinpath(LAUNCH).read_text() == launch
+    except (InputError, OSError):
+        return False
+
+
+def _fitted(config: Config, opened: Opened, given: set[str]) -> tuple[dict, list[str]]:
+    from sao.automatic import fitted
+
+    chosen, reasons = fitted(config, opened.dataset, given=given)
+    return chosen.model_dump(mode="json"), reasons
+
+
+def _create(out: Path, config: Config, opened: Opened, overwrite: bool) -> None:
+    Run.create(out, config, _facts(opened), overwrite)
+    if (launch := processes.launch_id()) is not None:
+        (out / LAUNCH).write_text(launch)
+    if opened.skipped:
         lines = [f"{item.name}\t{item.reason}\n" for item in opened.skipped]
-        (out / "skipped.tsv").write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
-        notes.append(f"{len(lines)} items could not be used; {out / 'skipped.tsv'} lists them with the reason")
-    return _go(run, config, opened, method, first=0, notes=notes)
+        (out / SKIPPED).write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
 
 
 def resume(out: Path) -> int:
     run = Run.open(out)
     config = run.config
-    opened = open_config_data(config)
-    if distributed.is_main():
-        run.prepare(_facts(opened))
+    opened = processes.main_first(lambda: open_config_data(config))
+    processes.main_only(lambda: run.prepare(_facts(opened)))
     method = prepared(config, opened)
     damaged: list[str] = []
     first = 0
     if checkpoint.steps_in(run.checkpoints):  # none: it was stopped before the first, and starts as it started then
         first = checkpoint.load_newest(run.checkpoints, method, damaged.append)
-    if distributed.is_main():
-        run.cut_metrics(first)
+    processes.main_only(lambda: run.cut_metrics(first))
     total = config.steps_for(len(opened.dataset.train))
     if first >= total:
         notes = [*damaged, f"{out} is complete: all {total} steps are done"]
@@ -75,8 +102,7 @@ def _go(run: Run, config: Config, opened: Opened, method: Method, first: int, no
             log.say(note)
         log.say(describe(config, opened, method))
         train(run, config, opened.dataset, method, log, first)
-        if distributed.is_main():
-            print_summary(run, config, opened.dataset, method, log, time.monotonic() - started)
+        processes.main_only(lambda: print_summary(run, config, opened.dataset, method, log, time.monotonic() - started))
     except Interrupted as stop:
         log.say(str(stop))
         return 130
@@ -85,9 +111,11 @@ def _go(run: Run, config: Config, opened: Opened, method: Method, first: int, no
         return 130
     except Diverged as error:
         log.note(str(error))
-        if distributed.is_main():
-            print(f"sao: {error}", file=sys.stderr)
+        processes.say_once(str(error))
         return 3
+    except distributed.Lost as error:
+        log.note(str(error))
+        raise distributed.Lost(f"{error}; go on with: sao resume {run.folder}") from None
     except BrokenPipeError:
         raise
     except OSError as error:  # a full disk, or a folder that went away

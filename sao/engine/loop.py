@@ -1,7 +1,6 @@
 """The loop: batch, step, log, evaluate, checkpoint. Killed at any moment, it goes on from the last checkpoint as if nothing
 had happened, because every random draw is a function of the step and the checkpoint holds everything else."""
 
-import math
 import os
 import signal
 import traceback
@@ -11,7 +10,7 @@ from types import FrameType
 
 import torch
 
-from sao import distributed
+from sao import distributed, processes
 from sao.config import Config
 from sao.data.batches import Batches
 from sao.data.samples import Dataset, Samples
@@ -30,7 +29,7 @@ class Interrupted(Exception):
 
 
 class Diverged(RuntimeError):
-    """A loss or a gradient became NaN or inf."""
+    """A loss or a gradient became NaN or inf, or the processes do not have the same weights any more."""
 
 
 def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method:
@@ -49,6 +48,7 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
     progress = Progress(first, total, config.train.batch, shown=distributed.is_main())
     mine = distributed.local_slice(config.train.batch)
     saved = first
+    _check_start(method, batches, first, total)
     with _stop_requests() as stop_requested:
         for step in range(first, total):
             rows = batch_rows(config.seed, step, config.train.batch, len(dataset.train))[mine]
@@ -67,11 +67,13 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
             if _due(config.log.evaluate_every, done, False):
                 log.row(done, watch(method, dataset, config.seed))
             stopping = _agreed(stop_requested(), done, last, config.log.every)
-            if _due(config.log.checkpoint_every, done, last) or stopping:
+            saving = _due(config.log.checkpoint_every, done, last) or stopping
+            if saving or _due(config.train.check_every, done, False):
+                _check_same(method, done, saved, run)
+            if saving:
                 if (broken := _not_finite(method)) is not None:
                     raise _divergence(f"step {done}: {broken} became NaN or inf by the update", saved, run)
-                if distributed.is_main():
-                    checkpoint.save(run.checkpoints, method, done, config.log.keep)
+                _save(run, method, done, config.log.keep)
                 saved = done
             if stopping and not last:
                 progress.end_line()
@@ -101,8 +103,47 @@ def _note(values: dict[str, float]) -> str:
 
 
 def _draw(run: Run, method: Method, samples: Samples, config: Config, done: int) -> None:
-    if distributed.is_main():
-        save_samples(run.samples / f"step-{done:08d}.png", method, samples, config.generator.latent_size, config.seed)
+    picture = run.samples / f"step-{done:08d}.png"
+
+    def draw() -> None:
+        save_samples(picture, method, samples, config.generator.latent_size, config.seed)
+
+    processes.main_only(draw)
+
+
+def _save(run: Run, method: Method, done: int, keep: int) -> None:
+    def save() -> None:
+        checkpoint.save(run.checkpoints, method, done, keep)
+
+    processes.main_only(save)
+
+
+def _check_start(method: Method, batches: Batches, first: int, total: int) -> None:
+    """Processes on different machines may see different folders; nothing later would tell them."""
+    if distributed.world_size() == 1:
+        return
+    some = batches.rows(torch.arange(min(64, len(batches.samples))))
+    if not distributed.same(len(batches.samples), distributed.checksum([some])):
+        raise InputError("the processes have read different data: give each of them the same")
+    if not distributed.same(first, total, _weights_checksum(method)):
+        raise InputError("the processes do not start from the same state: the run must lie in a folder that all of them see")
+
+
+def _check_same(method: Method, done: int, saved: int, run: Run) -> None:
+    """Processes whose weights differ by one bit train different networks from then on."""
+    if distributed.world_size() == 1 or distributed.same(_weights_checksum(method)):
+        return
+    raise Diverged(
+        f"step {done}: the processes have different weights; the last checkpoint, of step {saved}, is from before that: "
+        f"go on with sao resume {run.folder}, and suspect a machine if it happens again"
+    )
+
+
+def _weights_checksum(method: Method) -> int:
+    # Without the vectors of spectral normalisation: they are each process's own estimate, which machines of different kinds
+    # round differently, and what comes of it is summed before it touches a weight.
+    state = method.state_dict().items()
+    return distributed.checksum(value for name, value in state if not name.endswith(("._u", "._v")))
 
 
 def _divergence(what: str, saved: int, run: Run) -> Diverged:
@@ -137,9 +178,7 @@ def _agreed(requested: bool, done: int, last: bool, every: int) -> bool:
     """Whether to stop, on all processes at the same step: those that share a run ask each other when they log."""
     if distributed.world_size() == 1:
         return requested
-    if not _due(every, done, last):
-        return False
-    return not math.isclose(float(distributed.total(torch.tensor(float(requested)))), 0.0)
+    return _due(every, done, last) and distributed.any_of(requested)
 
 
 @contextmanager
@@ -150,7 +189,8 @@ def _stop_requests():
     def ask(number: int, frame: FrameType | None) -> None:
         nonlocal requested
         requested = True
-        os.write(2, b"\nstopping after this step; once more to stop at once\n")  # print might be in the middle of a line
+        if distributed.is_main():
+            os.write(2, b"\nstopping after this step; once more to stop at once\n")  # print might be in the middle of a line
         for one, handler in previous.items():
             signal.signal(one, handler)
 

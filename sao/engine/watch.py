@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from sao.data.samples import Dataset, Samples
-from sao.engine.features import extract
+from sao.engine.features import extract_together
 from sao.errors import InputError
 from sao.evaluation.clusters import kmeans_accuracy
 from sao.evaluation.neighbours import knn_accuracy
@@ -27,7 +27,7 @@ def watch(method: Method, dataset: Dataset, seed: int = 0) -> dict[str, float]:
     """
     device = next(method.parameters()).device
     train, test = _first(dataset.train, seed), _first(dataset.test, seed)
-    test_features = extract(method.features, test, device)
+    test_features = extract_together(method.features, test, device)
     scalars: dict[str, float] = {}
     with suppress(InputError):
         scalars["eval/effective_rank"] = effective_rank(test_features).value
@@ -36,7 +36,7 @@ def watch(method: Method, dataset: Dataset, seed: int = 0) -> dict[str, float]:
     for level in (0.05, 0.5, 0.95):
         scalars[f"eval/jacobian_norm_q{100 * level:02.0f}"] = float(norms.float().quantile(level))
     if train.labels is not None and test.labels is not None:
-        train_features = extract(method.features, train, device)
+        train_features = extract_together(method.features, train, device)
         both = (train_features, train.labels, test_features, test.labels)
         with suppress(InputError):
             scalars[f"eval/kmeans_n{len(test)}"] = kmeans_accuracy(test_features, test.labels, repeats=5, seed=seed).value

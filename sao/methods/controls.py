@@ -43,10 +43,10 @@ class Supervised(Method):
 
     def step(self, inputs: Tensor, step: int) -> Scalars:
         assert self.labels is not None, "a supervised method without labels can embed but not learn"
-        rows = randomness.batch_rows(self.seed, step, self.batch, len(self.labels))[distributed.local_slice(self.batch)]
+        rows = randomness.batch_rows(self.seed, step, self.batch, len(self.labels))
         images = self.augmentation(inputs, "discriminator", step, self.batch)
         logits = distributed.gather(self.classifier(self.backbone.features(images)), self.batch)  # pyright: ignore[reportCallIssue]
-        labels = distributed.gather(self.labels[rows.to(self.labels.device)], self.batch)
+        labels = self.labels[rows.to(self.labels.device)]  # of the whole batch: every process has them all
         loss = F.cross_entropy(logits, labels)
         self.optimisers["classifier"].zero_grad()
         loss.backward()

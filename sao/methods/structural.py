@@ -82,14 +82,15 @@ class Structural(Method):
         smooth = self.objective.smoothness_weight > 0 and step % self.objective.smooth_every == 0
         parameters = list(self.discriminator.parameters())
         self.optimisers["discriminator"].zero_grad()
-        if self.micro_batch is None or self.micro_batch >= len(inputs):
+        # Every process must take the same way, also where the batch does not divide evenly.
+        if self.micro_batch is None or self.micro_batch >= 2 * distributed.largest_share(self.batch):
             embeddings, norms = self._embed(inputs, smooth, step, slice(None))
             losses, watched = self._discriminator_losses(embeddings, keys, norms)
             with record_function("phase/discriminator backward"):
                 torch.stack(list(losses.values())).sum().backward()
+            distributed.sum_gradients(parameters)
         else:
             losses, watched = self._backward_in_parts(inputs, keys, smooth, step)
-        distributed.sum_gradients(parameters)
         return self._update("discriminator", parameters, losses, watched)
 
     def _update_generator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
@@ -217,21 +218,20 @@ class Structural(Method):
         embeddings.requires_grad_()
         losses, watched = self._discriminator_losses(embeddings, keys, None)
         (gradient,) = torch.autograd.grad(torch.stack(list(losses.values())).sum(), embeddings)
-        samples, all_norms = 2 * self.batch, []
+        sums = embeddings.new_zeros(2)  # shares of the penalty and of the mean norm, of this process
         for part in parts:
             again, norms = self._embed(inputs, smooth, step, part)
             surrogate = (again * gradient[part]).sum()
             if norms is not None:
-                all_norms.append(norms.detach())
-                penalty = (norms - self.objective.lipschitz).square().sum() / samples
+                penalty = (norms - self.objective.lipschitz).square().sum() / (2 * self.batch)
                 surrogate = surrogate + self.objective.smoothness_weight * penalty
+                sums += torch.stack([penalty, norms.sum() / (2 * self.batch)]).detach()
             with record_function("phase/discriminator backward"):
                 surrogate.backward()
+        distributed.sum_gradients(self.discriminator.parameters(), sums)
         if smooth:
-            norms = self._gathered(embeddings.detach(), keys, torch.cat(all_norms))[4]
-            assert norms is not None
-            losses["smoothness"] = self.objective.smoothness_weight * smoothness_penalty(norms, self.objective.lipschitz)
-            watched["jacobian_norm"] = norms.mean()
+            losses["smoothness"] = self.objective.smoothness_weight * sums[0]
+            watched["jacobian_norm"] = sums[1]
         return losses, watched
 
     def _gathered(

@@ -1,0 +1,184 @@
+"""How the processes of one run begin, wait for each other and end: torchrun starts them, and an error is said once.
+
+What only rank 0 does (folders, checkpoints, the final table) may take as long as it takes: the others then wait at the board,
+a key-value store, and not inside a collective, whose timeout tells a dead machine from a slow one.
+"""
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, rendezvous  # pyright: ignore[reportPrivateImportUsage]
+
+from sao import distributed
+from sao.errors import InputError
+
+LOST = 4  # exit code where another process went away; 2 is an error of input, 3 a run that diverged
+JOIN_SECONDS = 600  # for machines that start at different times
+Result = TypeVar("Result")
+
+
+class Stopped(RuntimeError):
+    """Another process has failed and says why."""
+
+
+@contextmanager
+def joined(device: str = "auto", timeout_seconds: float = 60) -> Iterator[None]:
+    """Join the group that torchrun describes in the environment; outside torchrun there is one process and nothing to do.
+
+    An error that ends the processes is printed by the one that met it first, in one line; all of them exit.
+    """
+    global _board
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    _board = _join(device, timeout_seconds)
+    try:
+        yield
+        dist.destroy_process_group()
+    except Stopped:
+        _board.listen()
+        raise SystemExit(2) from None
+    except (InputError, distributed.Lost) as error:
+        say_once(str(error))
+        raise SystemExit(LOST if isinstance(error, distributed.Lost) else 2) from None
+    except Exception:  # a fault of the program: its traceback is what the others must not talk over
+        _board.floor()
+        raise
+    finally:
+        _board = None
+
+
+def say_once(why: str) -> None:
+    """Say why the run ends, unless another process has said so: what it met first is the cause of what the others meet."""
+    if _board is None or _board.floor():
+        print(f"sao: {why}", file=sys.stderr, flush=True)
+        if _board is not None:
+            _board.spoken()
+    else:
+        _board.listen()
+
+
+def main_only(action: Callable[[], Result]) -> Result:
+    """What `action` returns on rank 0 (anything that JSON holds), on every process; where it fails, all of them stop."""
+    if _board is None:
+        return action()
+    _board.turn += 1
+    if distributed.is_main():
+        return _board.reported(action)
+    return _board.results([0])[0]
+
+
+def main_first(action: Callable[[], Result]) -> Result:
+    """Rank 0 acts, then the others at once; where it fails they do not begin, and where one of them fails all stop."""
+    if _board is None:
+        return action()
+    _board.turn += 1
+    if not distributed.is_main():
+        _board.results([0])
+    kept: list[Result] = []
+    _board.reported(lambda: kept.append(action()))
+    _board.results(range(distributed.world_size()))
+    return kept[0]
+
+
+def launch_id() -> str | None:
+    """What names this launch of torchrun, the same after it restarts its workers; None outside torchrun."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID")
+    return f"{socket.gethostname()} {os.getppid()}" if name == "none" else name  # without an id: the process of torchrun
+
+
+class _Board:
+    """Notes that processes leave for each other."""
+
+    def __init__(self, store: Store, rank: int) -> None:
+        self.store, self.rank, self.turn = store, rank, 0
+
+    def reported(self, action: Callable[[], Result]) -> Result:
+        try:
+            result = action()
+        except BaseException:
+            self._write(f"turn {self.turn} {self.rank}", "failed")
+            raise
+        self._write(f"turn {self.turn} {self.rank}", json.dumps([result]))
+        return result
+
+    def results(self, ranks: Iterable[int]) -> list[Any]:
+        """What processes reported in this turn."""
+        texts = [self._read(f"turn {self.turn} {rank}") for rank in ranks]
+        if "failed" in texts:
+            raise Stopped
+        return [json.loads(text)[0] for text in texts]
+
+    def floor(self) -> bool:
+        """Whether this process may speak: the first that asks."""
+        me = str(self.rank)
+        try:
+            return self.store.compare_set("speaker", "", me) == me.encode()
+        except RuntimeError:  # the board was in the process that died
+            return True
+
+    def spoken(self) -> None:
+        with suppress(distributed.Lost):
+            self._write("spoken", "yes")
+
+    def listen(self) -> None:
+        """Let the speaker finish: torchrun ends everyone once one has left."""
+        with suppress(distributed.Lost):
+            self._read("spoken", patience=5)
+
+    def _write(self, key: str, text: str) -> None:
+        try:
+            self.store.set(key, text)
+        except RuntimeError:
+            raise distributed.Lost("the process that holds this run together has ended") from None
+
+    def _read(self, key: str, patience: float = float("inf")) -> str:
+        """Wait by asking: a blocking wait of the store cannot be interrupted by a signal."""
+        pause, deadline = 0.001, time.monotonic() + patience
+        try:
+            while not self.store.check([key]):
+                if time.monotonic() > deadline:
+                    return ""
+                time.sleep(pause)
+                pause = min(0.2, 1.5 * pause)
+            return self.store.get(key).decode()
+        except RuntimeError:
+            raise distributed.Lost("the process that holds this run together has ended") from None
+
+
+_board: _Board | None = None
+
+
+def _join(device: str, timeout_seconds: float) -> _Board:
+    accelerated = device != "cpu" and torch.cuda.is_available()
+    if accelerated:
+        _take_accelerator(device)
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=JOIN_SECONDS)))
+        # Flags and checksums travel between CPUs also where gradients travel between GPUs.
+        backend = "cpu:gloo,cuda:nccl" if accelerated else "gloo"
+        timeout = timedelta(seconds=timeout_seconds)
+        dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=timeout)
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"the processes could not meet ({reason}): start them with torchrun") from None
+    return _Board(PrefixStore("board", store), rank)
+
+
+def _take_accelerator(device: str) -> None:
+    """Each process of a machine takes a GPU of its own."""
+    if ":" in device:
+        raise InputError(f"train.device is {device} for several processes: write cuda, each takes one of its own")
+    local, here = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if local >= here:
+        raise InputError(f"there are more processes than GPUs on this machine ({here}): lower --nproc-per-node")
+    torch.cuda.set_device(local)
