@@ -61,7 +61,7 @@ class Generator(nn.Module):
     def use_layout(self, layout: torch.memory_format) -> None:
         """Keep weights and activations in a layout; in channels_last convolutions are up to twice as fast."""
         self.layout = layout
-        self.to(memory_format=layout)
+        self.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
 
     def forward(self, latents: Tensor) -> Tensor:
         check_latents(latents, self.latent_size)

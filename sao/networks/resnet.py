@@ -57,7 +57,7 @@ class Discriminator(nn.Module):
     def use_layout(self, layout: torch.memory_format) -> None:
         """Keep weights and activations in a layout; in channels_last convolutions are up to twice as fast."""
         self.layout = layout
-        self.to(memory_format=layout)
+        self.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
 
     def features(self, images: Tensor) -> Tensor:
         """The backbone features, for evaluation and as keys; the head is not run."""
