@@ -14,7 +14,7 @@ from torch import Tensor
 from sao.errors import InputError
 from sao.evaluation.inputs import feature_matrix, unit_rows
 
-CHUNK = 16_384  # rows in flight: bounds memory at CHUNK x r x k numbers
+CELLS = 2**24  # cosines in flight: bounds memory at 64 MB a buffer whatever n, r and k are
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +38,13 @@ class SphericalKMeans:
                 "cluster and assign features of the same layer"
             )
         features = unit_rows(features).to(self.centroids)
-        parts = [(chunk @ self.centroids.mT).max(dim=1) for chunk in features.split(CHUNK)]
+        rows = max(1, CELLS // len(self.centroids))
+        parts = [(chunk @ self.centroids.mT).max(dim=1) for chunk in features.split(rows)]
         return torch.cat([p.indices for p in parts]), torch.cat([p.values for p in parts])
 
 
 def spherical_kmeans(
-    features: Any, k: int, repeats: int = 20, seed: int = 0, iterations: int = 300, chunk: int = CHUNK
+    features: Any, k: int, repeats: int = 20, seed: int = 0, iterations: int = 300, chunk: int | None = None
 ) -> list[SphericalKMeans]:
     """`repeats` independent runs; run i depends on seed + i only, so asking for more runs leaves the first ones alone."""
     features = feature_matrix("features", features)
@@ -54,7 +55,7 @@ def spherical_kmeans(
     features = unit_rows(features)
     generators = [torch.Generator().manual_seed(seed + i) for i in range(repeats)]
     centroids = _plus_plus(features, k, generators)
-    return _lloyd(features, centroids, iterations, chunk)
+    return _lloyd(features, centroids, iterations, chunk or max(1, CELLS // (repeats * k)))
 
 
 def best_kmeans(features: Any, k: int, repeats: int = 20, seed: int = 0) -> SphericalKMeans:
