@@ -12,6 +12,7 @@ from torch.func import functional_call, jvp, vmap
 from torch.nn import functional as F
 
 from sao.methods.structural import Structural
+from sao.networks import Discriminator, Generator
 from sao.networks.groupnorm import GroupNorm
 
 
@@ -52,7 +53,7 @@ class Literal(Structural):
 
     def _literal_norms(self, both: Tensor, step: int) -> Tensor:
         """sg(u) J sg(v) with u = Jv/|Jv| by vmap of jvp and v = uJ/|uJ| by a reverse pass, then one more product."""
-        weights = dict(self.discriminator.named_parameters())
+        weights: dict[str, Tensor] = dict(self.discriminator.named_parameters())
 
         def embed(sample: Tensor) -> Tensor:
             return functional_call(self.discriminator, weights, (sample[None],))[1][0]
@@ -71,9 +72,9 @@ def literal(method: Structural) -> Literal:
     """Turn a freshly built method into its literal arrangement."""
     for module in method.modules():
         if isinstance(module, GroupNorm):
-            module.__class__ = nn.GroupNorm  # the same parameters, torch's own kernel
-        if isinstance(layout := getattr(module, "use_layout", None), type(method.step)):
-            layout(torch.contiguous_format)
+            module.__class__ = nn.GroupNorm  # pyright: ignore[reportAttributeAccessIssue]  # torch's own formulas
+        if isinstance(module, Discriminator | Generator):
+            module.use_layout(torch.contiguous_format)
     method.__class__ = Literal
     assert isinstance(method, Literal)
     return method

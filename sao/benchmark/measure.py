@@ -91,11 +91,12 @@ def ceiling(method: Structural, inputs: Tensor, seconds: float = 2.0) -> dict[st
     """FLOP/s of a large matrix product and of 3x3 convolutions at the shapes that D has, forward, best of both layouts."""
     rates = {"gemm 2048": _gemm_rate(seconds / 2)}
     shapes: list[tuple[int, ...]] = []
-    hooks = [
-        module.register_forward_hook(lambda m, args, out: shapes.append((m.in_channels, m.out_channels, *args[0].shape[2:])))
-        for module in method.discriminator.modules()
-        if isinstance(module, torch.nn.Conv2d) and module.kernel_size == (3, 3)
-    ]
+
+    def note_shape(module: torch.nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
+        shapes.append((arguments[0].shape[1], output.shape[1], *output.shape[2:]))
+
+    convolutions = [m for m in method.discriminator.modules() if isinstance(m, torch.nn.Conv2d) and m.kernel_size == (3, 3)]
+    hooks = [module.register_forward_hook(note_shape) for module in convolutions]
     with torch.no_grad():
         method.discriminator(inputs)
     for hook in hooks:
