@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from sao.estimator import StructuralEmbedding
     from sao.model import Model, load
 
-__all__ = ["Model", "__version__", "load"]
+__all__ = ["Model", "StructuralEmbedding", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +17,8 @@ def __getattr__(name: str) -> Any:
         from sao import model
 
         return getattr(model, name)
+    if name == "StructuralEmbedding":
+        from sao import estimator
+
+        return estimator.StructuralEmbedding
     raise AttributeError(f"module 'sao' has no attribute {name!r}")

@@ -1,0 +1,238 @@
+"""Options that fit the data and the machine, each with its reason in one sentence; what a person set by hand stays.
+
+Every choice is a function of the data and the kind of machine, never of a stopwatch: two runs with one seed are the same run.
+"""
+
+import os
+import time
+import warnings
+from collections.abc import Set
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sao import distributed
+from sao.config import Config, build
+from sao.data.batches import Batches
+from sao.data.samples import Dataset, Images, Samples
+from sao.engine.device import choose_device, set_threads
+from sao.engine.log import clock
+from sao.engine.loop import new_method
+from sao.errors import InputError
+from sao.randomness import batch_rows, generator
+
+NEAR = 9.0  # median distance below which the Lipschitz target grows: 8x8 digits lie this far apart and train with 1
+PAIRED = 256  # samples among which distances are taken
+BANK_SHARE = 4
+LONG = 2 * 3600.0  # seconds; what takes longer deserves a word of advice
+FLOATS_KEPT = 24  # activations that a step holds for each channel and position of a residual block, all derivatives included
+
+
+def fitted(config: Config, dataset: Dataset, given: Set[str]) -> tuple[Config, list[str]]:
+    """The configuration for a data set and this machine, and sentences to print; the last one says how long it will take."""
+    config, reasons = chosen(config, dataset.train, given)
+    if distributed.world_size() > 1:  # a step needs all processes, and only one of them chooses
+        return config, [*reasons, "auto: the time left is shown once the processes run"]
+    return config, [*reasons, *_time(config, dataset)]
+
+
+def chosen(config: Config, samples: Samples, given: Set[str]) -> tuple[Config, list[str]]:
+    """The same without the time, which has to be measured."""
+    given = {name.replace("-", "_") for name in given}
+    device = choose_device(config.train.device).type
+    values = config.model_dump(mode="json")
+    reasons: list[str] = []
+
+    def choose(reason: str, options: dict[str, Any]) -> None:
+        """Take over the options that nobody set; `reason` is a template, filled from all of them as they now are."""
+        free = options.keys() - given
+        for name in free:
+            group, key = _place(values, name)
+            group[key] = options[name]
+        if free:
+            now = [_place(values, name) for name in options]
+            reasons.append("auto: " + reason.format(*(_shown(group[key]) for group, key in now)))
+
+    n = len(samples)
+    if len(samples.shape) == 1:
+        _choose_for_vectors(choose, n)
+    else:
+        _choose_for_images(choose, n, samples.shape[1], device)
+    choose(
+        f"bank {{}} of {n} training samples, because in a bank near their number a sample finds its own older copy",
+        {"objective.bank": max(1, min(10_240, n // BANK_SHARE))},
+    )
+    length = {"train.steps": _steps(n, samples, values["train"]["batch"], device), "train.epochs": None}
+    if given.isdisjoint(length):
+        choose("{} steps, because " + _steps_reason(samples, device), length)
+    choose(
+        "learning rates {} and {}, because small networks learn steadily with more than the paper's 0.0002",
+        {f"train.{player}.learning_rate": _learning_rate(device) for player in ("discriminator", "generator")},
+    )
+    _choose_lipschitz(choose, samples, config.seed)
+    _choose_rhythm(choose, build(values).steps_for(n))
+    _choose_micro_batch(choose, build(values), samples, device)
+    return build(values), reasons
+
+
+# --- the rules ---------------------------------------------------------------------------------------------------------
+
+
+def _choose_for_vectors(choose, n: int) -> None:
+    width = 128 if n >= 500 else 64 if n >= 100 else 32
+    choose(
+        f"perceptrons of width {{0}} and {{3}} (depth {{1}} and {{4}}), because larger ones gain nothing on {n} vectors",
+        {
+            "discriminator.widths": [width],
+            "discriminator.blocks": 2,
+            "discriminator.embedding_size": width // 4,
+            "generator.width": width,
+            "generator.depth": 2,
+            "generator.latent_size": width // 4,
+        },
+    )
+    choose(
+        "batch {}, because the covariances are taken over a batch, which can hold half of the samples at most",
+        {"train.batch": _batch(n, 128)},
+    )
+
+
+def _choose_for_images(choose, n: int, size: int, device: str) -> None:
+    if device == "cpu":
+        widths = [32, 64, 128] if size < 24 else [16, 32, 64, 128] if size < 64 else [8, 16, 32, 64, 128]
+        blocks, width, depth = 1, 32 if size < 24 else 16 if size < 64 else 8, 1
+        reason = f"networks this small are what a processor can train on {size}x{size} images"
+        largest = 128 if size < 64 else 64
+    else:
+        widths, blocks, width, depth = None, 2, 64, 2
+        reason = f"the paper's discriminator for {size}x{size} images fits an accelerator"
+        largest = 256 if size < 64 else 128
+    choose(
+        f"discriminator widths {{}} (blocks a stage: {{}}), generator width {{}} (depth {{}}), because {reason}",
+        {
+            "discriminator.widths": widths,
+            "discriminator.blocks": blocks,
+            "generator.width": width,
+            "generator.depth": depth,
+        },
+    )
+    choose(
+        "batch {}, because the covariances want many samples and a step's time grows with each",
+        {"train.batch": _batch(n, largest)},
+    )
+
+
+def _batch(n: int, largest: int) -> int:
+    return max(2, min(largest, n // 2))
+
+
+def _steps(n: int, samples: Samples, batch: int, device: str) -> int:
+    if len(samples.shape) == 1:
+        return min(1500, max(40, 3 * n))
+    epochs, most = (100, 1000) if device == "cpu" else (500, 50_000)
+    return min(most, max(50, epochs * n // batch))
+
+
+def _steps_reason(samples: Samples, device: str) -> str:
+    if len(samples.shape) == 1:
+        return "three for each vector, within 40 to 1500, were enough in trials on tables"
+    if device == "cpu":
+        return "that is 100 passes over the data or what a processor does in reasonable time; more steps help"
+    return "that is 500 passes over the data, within 50,000 steps; the paper makes 1000 passes"
+
+
+def _learning_rate(device: str) -> float:
+    return 5e-4 if device == "cpu" else 2e-4
+
+
+def _choose_lipschitz(choose, samples: Samples, seed: int) -> None:
+    """The target is a length scale: an embedding of unit length cannot tell apart samples nearer than 1 / target."""
+    distance = _median_distance(samples, seed)
+    target = 1.0 if distance >= NEAR else float(f"{NEAR / distance:.3g}")
+    kind = "images in [-1, 1]" if isinstance(samples, Images) else "scaled vectors"
+    why = "far enough for it" if distance >= NEAR else f"and it worked on samples {NEAR:g} apart with a target of 1"
+    choose(
+        f"Lipschitz target {{}}, because the median distance between training {kind} is {distance:.3g}, {why}",
+        {"objective.lipschitz": target},
+    )
+
+
+def _choose_rhythm(choose, steps: int) -> None:
+    choose(
+        "moving average with decay {}, evaluation and pictures every {} steps, a checkpoint every {}, to fit the length",
+        {
+            "train.ema": round(min(0.99, max(0.0, 1 - 5 / steps)), 4),
+            "log.evaluate_every": max(1, steps // 4),
+            "log.checkpoint_every": max(1, min(500, steps // 8)),
+            "log.sample_every": max(1, steps // 4),
+            "log.every": max(1, min(10, steps // 20)),
+        },
+    )
+
+
+def _choose_micro_batch(choose, config: Config, samples: Samples, device: str) -> None:
+    """Only where the discriminator's activations for the whole batch would take more than a quarter of the memory."""
+    if len(samples.shape) == 1:
+        return
+    size, widths = samples.shape[1], config.discriminator.widths or (64, 128, 256, 512)
+    floats = sum(FLOATS_KEPT * config.discriminator.blocks * width * (size >> stage) ** 2 for stage, width in enumerate(widths))
+    fitting = max(2, _memory(device) // 4 // (4 * floats))
+    if fitting < 2 * config.train.batch:
+        choose(
+            "the discriminator works on {} samples at a time, because the whole batch could fill the memory",
+            {"train.micro_batch": fitting},
+        )
+
+
+def _memory(device: str) -> int:
+    if device == "cuda":
+        return torch.cuda.mem_get_info()[1]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+# --- measures ----------------------------------------------------------------------------------------------------------
+
+
+def _median_distance(samples: Samples, seed: int) -> float:
+    rows = torch.randperm(len(samples), generator=generator(seed, "automatic"))[:PAIRED]
+    inputs = samples.inputs(np.sort(rows.numpy())).flatten(1)
+    distances = torch.nn.functional.pdist(inputs)
+    apart = distances[distances > 0]
+    if len(apart) == 0:
+        raise InputError("the training samples are all the same: give data in which something varies")
+    return float(apart.median())
+
+
+def _time(config: Config, dataset: Dataset) -> list[str]:
+    """Two real steps with a learner that is thrown away; the first one also pays for warming up."""
+    set_threads(config.train.threads)
+    device = choose_device(config.train.device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it has to say is said when the run's own learner is built
+        method = new_method(config, dataset, device)
+    batches, seconds = Batches(dataset.train, device), 0.0
+    for step in range(2):
+        rows = batch_rows(config.seed, step, config.train.batch, len(dataset.train))
+        inputs: Tensor = batches.rows(rows)
+        started = time.perf_counter()
+        float(next(iter(method.step(inputs, step).values())))  # waits for the device
+        seconds = time.perf_counter() - started
+    whole = seconds * config.steps_for(len(dataset.train))
+    sentences = [f"auto: about {clock(whole)} of training on this machine, because a step on this data took {seconds:.2g} s"]
+    size = dataset.train.shape[-1]
+    if whole > LONG and len(dataset.train.shape) == 3 and size > 16:
+        sentences.append(f"auto: --data.size {size // 2} would take about a quarter of that")
+    return sentences
+
+
+def _place(values: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    *groups, key = name.split(".")
+    for group in groups:
+        values = values[group]
+    return values, key
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

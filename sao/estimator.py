@@ -1,0 +1,318 @@
+"""The method as a scikit-learn estimator: `StructuralEmbedding().fit(X).transform(X)`, for vectors and for images."""
+
+import json
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sao import model as models
+from sao.automatic import chosen
+from sao.config import Config, build, load_preset
+from sao.data.batches import Batches
+from sao.data.samples import Dataset, Images, Samples, Vectors
+from sao.data.tables import LARGEST_VALUE, Standardiser
+from sao.engine import checkpoint
+from sao.engine.device import choose_device, set_threads
+from sao.engine.log import Progress
+from sao.engine.loop import Diverged, new_method
+from sao.engine.run import DataFacts, Run
+from sao.errors import InputError
+from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
+from sao.methods import Method, build_method
+from sao.model import Model
+from sao.randomness import batch_rows
+
+SOURCE = "an array in memory"  # stands in a saved run where a path would
+LENGTH_SCALE = 16.0
+FACTS, ARRAYS = "estimator.json", "estimator.safetensors"
+
+
+class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """Features and clusters learnt without labels by a discriminator, and a generator beside it.
+
+    X is a table (n, d) of numbers, which is standardised, or square images (n, h, w[, c]) as uint8, 8 to 256 pixels a side.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Clusters of `predict`.
+    steps : int or None, default=None
+        Training steps; None chooses by the amount of data.
+    feature : {"backbone", "embedding"}, default="backbone"
+        What `transform` returns: the features of the backbone, or the unit embeddings that the objective sees.
+    options : dict or None, default=None
+        Options of the configuration by their dotted names, for example {"train.batch": 64}; the rest is chosen to fit the data.
+    device : str, default="auto"
+        "cpu", "cuda", or an accelerator if there is one.
+    random_state : int, RandomState instance or None, default=None
+        The same integer gives the same model.
+    verbose : bool, default=False
+        Print what was chosen and why, and the progress.
+
+    Attributes
+    ----------
+    model_ : sao.Model
+        The trained model.
+    labels_ : ndarray of shape (n,)
+        The clusters of the training samples.
+    cluster_centers_ : ndarray of shape (n_clusters, n_features_out)
+        Centroids of unit length.
+    notes_ : list of str
+        What was chosen for the data, and why.
+    n_steps_ : int
+        Steps made; fewer than asked for after an interrupt, which ends `fit` early and leaves a usable model.
+    n_features_in_ : int
+        Numbers in a sample of `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X had any.
+    """
+
+    feature_names_in_: np.ndarray
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        steps: int | None = None,
+        feature: Literal["backbone", "embedding"] = "backbone",
+        options: dict[str, Any] | None = None,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.steps = steps
+        self.feature = feature
+        self.options = options
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Learn from X; y is ignored. Ctrl-C ends the training early and keeps what was learnt."""
+        if self.feature not in ("backbone", "embedding"):
+            raise InputError(f'feature must be "backbone" or "embedding", got {self.feature!r}')
+        x = self._checked(X, reset=True)
+        clusters = self.n_clusters
+        if not isinstance(clusters, int | np.integer) or not 1 <= clusters <= len(x):
+            raise InputError(f"n_clusters={clusters!r} should be a whole number from 1 to n_samples={len(x)}")
+        by_hand = self._by_hand()
+        asked = load_preset("own", by_hand)
+        samples, standardiser = self._prepared(x, asked.seed)
+        config, self.notes_ = chosen(asked, samples, by_hand.keys())
+        dataset = Dataset(SOURCE, samples, samples)
+        set_threads(config.train.threads)
+        method = new_method(config, dataset, choose_device(config.train.device))
+        self.n_steps_ = self._train(method, config, samples)
+        facts = DataFacts.of(dataset, None if standardiser is None else standardiser.to_dict())
+        self._use(Model(config, facts, method, self.n_steps_))
+        features = self._features(samples)
+        found = best_kmeans(features, int(clusters), seed=config.seed)
+        self.cluster_centers_ = found.centroids.numpy()
+        self.labels_ = found.assign(features).numpy()
+        return self
+
+    def transform(self, X: ArrayLike) -> np.ndarray:
+        """Features (n, d): float64 for tables of float64, else float32."""
+        check_is_fitted(self)
+        x = self._checked(X, reset=False)
+        return self._features(self.model_.samples(x)).astype(np.float64 if x.dtype == np.float64 else np.float32)
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """The cluster of each sample."""
+        return self._nearest(X)[0]
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Mean cosine between the features of a sample and its nearest centroid, at most 1: how tight the clusters are.
+
+        It knows nothing of labels: it compares seeds or numbers of clusters of one setting, not the worth of features.
+        """
+        return float(self._nearest(X)[1].mean())
+
+    def sample(self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None) -> np.ndarray:
+        """Generated samples in the form of X: uint8 images (n, h, w, c), or rows in their original units."""
+        check_is_fitted(self)
+        drawn = self.model_.sample(n_samples, seed=_drawn_seed(random_state))
+        if (stored := self.model_.facts.standardiser) is None:
+            return drawn
+        rows = np.tile(self._means, (len(drawn), 1))  # columns that never varied keep their value
+        rows[:, stored["kept"]] = drawn
+        return rows
+
+    # --- the two ways to keep a fitted estimator ---------------------------------------------------------------------
+
+    def save(self, folder: str | Path, overwrite: bool = False) -> Path:
+        """Write a run folder, which `load` reads, and `sao.load`, `sao embed`, `sao cluster` and `sao sample` too."""
+        check_is_fitted(self)
+        model = self.model_
+        run = Run.create(Path(folder), model.config, model.facts, overwrite)
+        checkpoint.save(run.checkpoints, model.method, model.step, keep=1)
+        parameters = self.get_params()
+        if not isinstance(self.random_state, int | np.integer | None):  # a generator is no plain text; the seed it gave is
+            parameters["random_state"] = model.config.seed
+        names = [str(name) for name in getattr(self, "feature_names_in_", [])]
+        stored = {"parameters": parameters, "notes": self.notes_, "feature_names": names}
+        (run.folder / FACTS).write_text(json.dumps(stored, indent=1, default=_plain), encoding="utf-8")
+        save_file({"centroids": self.cluster_centers_, "labels": self.labels_, "means": self._means}, run.folder / ARRAYS)
+        return run.folder
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "auto") -> Self:
+        """What `save` wrote; nothing is unpickled."""
+        folder = Path(folder)
+        model = models.load(folder, device)
+        try:
+            stored = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+            arrays = load_file(folder / ARRAYS)
+            estimator = cls(**stored["parameters"] | {"device": device})
+            estimator.notes_, names = list(stored["notes"]), stored["feature_names"]
+            estimator.cluster_centers_, estimator.labels_ = arrays["centroids"], arrays["labels"]
+            estimator._means = arrays["means"]
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise InputError(f"{folder} holds no estimator, or a damaged one ({error}); sao.load reads any run") from None
+        if names:
+            estimator.feature_names_in_ = np.array(names, dtype=object)
+        facts = model.facts
+        estimator.n_features_in_ = int(np.prod(facts.shape)) if facts.standardiser is None else facts.standardiser["width"]
+        estimator.n_steps_ = model.step
+        estimator._use(model)
+        return estimator
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Arrays and plain values, so that a pickle holds no live network."""
+        plain: Any = super().__getstate__()
+        state: dict[str, Any] = {name: value for name, value in plain.items() if name != "_exact"}
+        if (model := state.pop("model_", None)) is not None:
+            tensors = {name: value.cpu().numpy() for name, value in model.method.state_dict().items()}
+            state["_stored"] = (model.config.model_dump(mode="json"), asdict(model.facts), tensors, model.step)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        stored = state.pop("_stored", None)
+        super().__setstate__(state)
+        if stored is not None:
+            config, facts, tensors, step = stored
+            config, facts = build(config), DataFacts(**facts)
+            method = _built(config, facts, {name: torch.from_numpy(value) for name, value in tensors.items()})
+            self._use(Model(config, facts, method.to(choose_device(self.device)), step))
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def _by_hand(self) -> dict[str, str]:
+        """The options that this object's parameters set, as the command line would."""
+        if not isinstance(self.options, dict | None):
+            raise InputError(f'options must be a dict such as {{"train.batch": 64}}, got {self.options!r}')
+        options = {"data.source": SOURCE, "train.device": self.device, "seed": _drawn_seed(self.random_state)}
+        if self.steps is not None:
+            options["train.steps"] = self.steps
+        options = (self.options or {}) | options
+        return {key: value if isinstance(value, str) else json.dumps(value, default=_plain) for key, value in options.items()}
+
+    def _checked(self, X: Any, reset: bool) -> np.ndarray:
+        """Images as they are, or a finite matrix; either of the shape that was fitted."""
+        fitted_shape = None if reset else self.model_.facts.shape
+        if len(fitted_shape or ()) != 3 and getattr(X, "ndim", 2) not in (3, 4):
+            x: Any = validate_data(self, X, reset=reset, dtype=(np.float64, np.float32), ensure_min_samples=2 if reset else 1)
+            if np.abs(x).max() > LARGEST_VALUE:
+                raise InputError(f"X has values beyond {LARGEST_VALUE:g}, too large to compute with: scale them")
+            return x
+        x = np.asarray(X)
+        if fitted_shape is not None:
+            return self.model_.samples(x).pixels  # pyright: ignore[reportAttributeAccessIssue]
+        if x.dtype != np.uint8 or len(x) < 2 or x.shape[1] != x.shape[2] or not 8 <= x.shape[1] <= 256 or 0 in x.shape:
+            raise InputError(
+                f"images must be uint8 (n, h, w[, c]), at least 2, square with 8 to 256 pixels a side, got {x.dtype} {x.shape}"
+            )
+        self.n_features_in_ = int(np.prod(x.shape[1:]))
+        vars(self).pop("feature_names_in_", None)  # of an earlier fit to a table
+        return x if x.ndim == 4 else x[..., None]
+
+    def _prepared(self, x: np.ndarray, seed: int) -> tuple[Samples, Standardiser | None]:
+        """What the network sees, and for vectors the transform that makes it so."""
+        if x.ndim == 4:
+            self._means = np.zeros(0)
+            return Images(x), None
+        names = getattr(self, "feature_names_in_", [f"column {i}" for i in range(x.shape[1])])
+        rows = x.astype(np.float64)
+        self._means = rows.mean(axis=0)
+        standardiser = Standardiser.fit(rows, [str(name) for name in names], LENGTH_SCALE, seed)
+        return Vectors(standardiser.apply(rows)), standardiser
+
+    def _train(self, method: Method, config: Config, samples: Samples) -> int:
+        """Make the steps; how many were made."""
+        total, batch = config.steps_for(len(samples)), config.train.batch
+        batches = Batches(samples, next(method.parameters()).device)
+        progress = Progress(0, total, batch, shown=bool(self.verbose))
+        for note in self.notes_ if self.verbose else []:
+            print(note)
+        done = 0
+        try:
+            for step in range(total):
+                method.step(batches.rows(batch_rows(config.seed, step, batch, len(samples))), step)
+                done = step + 1
+                progress.update(done, "")
+        except KeyboardInterrupt:
+            warnings.warn(f"interrupted after {done} of {total} steps; the model is usable as it is", stacklevel=3)
+        except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
+            advice = 'set options={"train.discriminator.learning_rate": …} lower'
+            raise Diverged(f"step {done + 1}: {str(error).splitlines()[0]}; {advice}") from None
+        finally:
+            progress.end_line()
+        return done
+
+    def _use(self, model: Model) -> None:
+        self.model_ = model
+        self._exact = model.method
+        if len(model.facts.shape) == 1:
+            # In double precision the features of a row do not depend on which rows come with it, not even in the last digit
+            # that scikit-learn compares; for vectors it costs next to nothing.
+            self._exact = _built(model.config, model.facts, model.method.state_dict()).to(model.device).double().eval()
+
+    @torch.no_grad()
+    def _features(self, samples: Samples, chunk: int = 256) -> np.ndarray:
+        function = self._exact.features if self.feature == "backbone" else self._exact.embeddings
+        precision = next(self._exact.parameters())
+        parts = [function(samples.inputs(slice(i, i + chunk)).to(precision)) for i in range(0, len(samples), chunk)]
+        return torch.cat(parts).cpu().numpy()
+
+    def _nearest(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Cluster and cosine with its centroid."""
+        check_is_fitted(self)
+        features = self._features(self.model_.samples(self._checked(X, reset=False)))
+        clusters, cosines = SphericalKMeans(torch.from_numpy(self.cluster_centers_), 0.0, 0).nearest(features)
+        return clusters.numpy(), cosines.numpy()
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.cluster_centers_.shape[1]
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def _built(config: Config, facts: DataFacts, tensors: dict[str, torch.Tensor]) -> Method:
+    method = build_method(config, tuple(facts.shape), facts.samples, facts.classes)
+    method.load_state_dict(tensors)
+    return method
+
+
+def _drawn_seed(random_state: Any) -> int:
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _plain(value: Any) -> Any:
+    """What JSON holds, of numbers from numpy."""
+    return value.item() if isinstance(value, np.generic) else value.tolist() if isinstance(value, np.ndarray) else str(value)
