@@ -1,0 +1,172 @@
+"""Using what was learnt: embed, cluster, sample, eval and the model in Python, on a run of eight real steps."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from PIL import Image
+
+import sao
+from sao.cli import main
+from sao.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return tiny.trained(tmp_path_factory.mktemp("runs") / "tiny")[0].folder
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """A folder of 30 digits as PNG files, and one file that is no picture."""
+    folder = tmp_path_factory.mktemp("pictures")
+    pixels = np.asarray((tiny.dataset().test.inputs(slice(0, 30)) + 1) * 127.5).round().astype(np.uint8)
+    for index, image in enumerate(pixels):
+        Image.fromarray(image[0]).save(folder / f"{index:02d}.png")
+    (folder / "notes.txt").write_text("not a picture")
+    return folder
+
+
+def test_a_model_in_three_lines(run):
+    model = sao.load(run)
+    images = np.asarray((tiny.dataset().test.inputs(slice(0, 40)) + 1) * 127.5).round().astype(np.uint8)[:, 0]
+    features = model.embed(images)
+    assert features.shape == (40, 8)
+    np.testing.assert_allclose(model.embed(images, chunk=7), features, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(model.embed(images, "embedding"), axis=1), 1, rtol=1e-5)
+    assert set(model.predict(images)) <= set(range(10))
+    assert set(model.predict(images, k=3)) == {0, 1, 2}
+    drawn = model.sample(16)
+    assert drawn.shape == (16, 8, 8, 1)
+    assert drawn.dtype == np.uint8
+    np.testing.assert_array_equal(drawn, model.sample(16))
+    assert (drawn != model.sample(16, seed=1)).any()
+
+
+def test_raw_weights_are_others_than_averaged_ones(run):
+    images = tiny.dataset().test
+    assert np.abs(sao.load(run).embed(images) - sao.load(run, weights="raw").embed(images)).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (np.zeros((3, 9, 9), np.uint8), "x must be uint8 of shape"),
+        (np.zeros((3, 8, 8)), "x must be uint8 of shape"),
+    ],
+)
+def test_a_model_refuses_what_it_was_not_trained_on(run, x, said):
+    with pytest.raises(InputError, match=said):
+        sao.load(run).embed(x)
+
+
+def test_embed_keeps_names_in_every_format(run, pictures, tmp_path, capsys):
+    for ending in ("npz", "csv", "parquet"):
+        assert main(["embed", str(run), str(pictures), "-o", str(tmp_path / f"f.{ending}")]) == 0
+    assert "notes.txt" in capsys.readouterr().err
+    arrays = np.load(tmp_path / "f.npz", allow_pickle=False)
+    assert list(arrays["names"]) == [f"{i:02d}.png" for i in range(30)]
+    with (tmp_path / "f.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == list(arrays["names"])
+    np.testing.assert_allclose([float(row["f3"]) for row in rows], arrays["features"][:, 3], rtol=1e-6)
+    from pyarrow import parquet
+
+    table = parquet.read_table(tmp_path / "f.parquet").to_pydict()
+    np.testing.assert_array_equal(np.float32(table["f3"]), arrays["features"][:, 3])
+    # The same pixels through the model give the same features as through the file.
+    np.testing.assert_allclose(sao.load(run).embed(tiny.dataset().test)[:30], arrays["features"], rtol=1e-4, atol=1e-5)
+
+
+def test_embed_a_named_data_set(run, tmp_path):
+    assert main(["embed", str(run), "digits", "-o", str(tmp_path / "f.npz"), "--feature", "embedding"]) == 0
+    arrays = np.load(tmp_path / "f.npz")
+    assert arrays["features"].shape == (1797, 8)
+    assert arrays["labels"].shape == (1797,)
+
+
+def test_cluster_writes_assignments_and_a_picture(run, pictures, tmp_path):
+    assert main(["cluster", str(run), str(pictures), "-k", "4", "-o", str(tmp_path / "out")]) == 0
+    with (tmp_path / "out" / "assignments.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 30
+    assert {row["cluster"] for row in rows} == set("0123")
+    assert all(-1 <= float(row["cosine"]) <= 1.00001 for row in rows)
+    with Image.open(tmp_path / "out" / "clusters.png") as picture:
+        assert picture.size == (12 * 34 + 2, 4 * 34 + 2)  # a row of twelve for each cluster
+
+
+def test_sample_as_picture_array_and_folder(run, tmp_path):
+    for name in ("a.png", "b.npy", "folder"):
+        assert main(["sample", str(run), "-n", "9", "-o", str(tmp_path / name)]) == 0
+    array = np.load(tmp_path / "b.npy")
+    np.testing.assert_array_equal(array, sao.load(run).sample(9))
+    files = sorted((tmp_path / "folder").iterdir())
+    assert len(files) == 9
+    with Image.open(files[4]) as picture:
+        np.testing.assert_array_equal(np.asarray(picture), array[4, ..., 0])
+
+
+def test_interpolation_ends_where_two_samples_are(run, tmp_path):
+    assert main(["sample", str(run), "-n", "2", "--interpolate", "-o", str(tmp_path / "i.npy")]) == 0
+    array = np.load(tmp_path / "i.npy").reshape(2, 10, 8, 8, 1).astype(int)
+    steps = np.abs(np.diff(array, axis=1)).mean(axis=(2, 3, 4))
+    assert (steps.max(axis=1) < np.abs(array[:, -1] - array[:, 0]).mean(axis=(1, 2, 3))).all()  # no jump is as long as the way
+
+
+def test_eval_writes_every_metric_with_its_protocol(run, tmp_path, capsys):
+    assert main(["eval", str(run), "-o", str(tmp_path / "all.json")]) == 0
+    said = capsys.readouterr().out
+    assert "doing nothing" in said
+    metrics = {metric["name"]: metric for metric in json.loads((tmp_path / "all.json").read_text())}
+    assert {"svm", "kmeans", "kmeans_strict", "nmi", "knn1", "probe", "probe_1pct", "effective_rank"} <= metrics.keys()
+    assert {"raw/kmeans", "pca/svm", "untrained/knn5"} <= metrics.keys()
+    assert metrics["kmeans"]["std"] is not None
+    assert metrics["kmeans"]["protocol"]["weights"] == "ema"
+    assert metrics["kmeans"]["protocol"]["n_test"] == len(tiny.dataset().test)
+
+
+def test_eval_chosen_metrics_of_a_run_and_of_its_samples(run, tmp_path):
+    target = tmp_path / "some.json"
+    assert main(["eval", str(run), "--metrics", "knn1,memorised", "--samples", "20", "-o", str(target)]) == 0
+    metrics = {metric["name"]: metric["value"] for metric in json.loads(target.read_text())}
+    assert metrics.keys() == {"knn1", "memorised"}
+
+
+def test_eval_features_of_any_library(tmp_path, capsys):
+    data = tiny.dataset()
+    arrays = {
+        f"x_{name}": part.inputs(slice(None)).flatten(1).numpy() for name, part in (("train", data.train), ("test", data.test))
+    }
+    np.savez(tmp_path / "f.npz", y_train=data.train.labels, y_test=data.test.labels, **arrays)
+    assert main(["eval", "--features", str(tmp_path / "f.npz"), "--metrics", "knn1,svm"]) == 0
+    assert "knn1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["embed", "RUN", "nowhere", "-o", "f.npz"], "there is no file or folder nowhere"),
+        (["embed", "nowhere", "digits", "-o", "f.npz"], "is not a run"),
+        (["embed", "RUN", "digits", "-o", "f.txt"], "must end in"),
+        (["embed", "RUN", "spirals", "-o", "f.npz"], "has samples of shape"),
+        (["cluster", "RUN", "digits", "-k", "0", "-o", "out"], "-k must be at least 1"),
+        (["cluster", "RUN", "digits", "-k", "99999", "-o", "out"], "k is 99999"),
+        (["sample", "RUN", "-n", "0", "-o", "s.png"], "-n must be at least 1"),
+        (["sample", "RUN", "-o", "s.gif"], "can be written as"),
+        (["eval"], "give a run, or --features"),
+        (["eval", "RUN", "--metrics", "kmens"], "did you mean 'kmeans'"),
+        (["eval", "--features", "nowhere.npz"], "does not exist"),
+        (["eval", "RUN", "--feature", "middle"], "invalid choice"),
+    ],
+)
+def test_bad_input_is_one_line(run, tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    assert main([str(run) if word == "RUN" else word for word in arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
