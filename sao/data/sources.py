@@ -76,8 +76,9 @@ def torchvision_images(name: str, folder: Path, download: bool = True) -> Datase
 def npz(path: Path) -> Dataset:
     """x_train, y_train, x_test, y_test (labels optional): uint8 images (n, h, w[, c])."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            found = {key: arrays[key] for key in arrays.files}
+        with path.open("rb") as file:  # which NumPy would leave open where it cannot read it
+            arrays = np.load(file, allow_pickle=False)
+            found = {key: arrays[key] for key in arrays.files} if isinstance(arrays, np.lib.npyio.NpzFile) else {}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} is not a readable .npz file: {' '.join(str(error).split())}") from None
     missing = [key for key in ("x_train", "x_test") if key not in found]

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tiny
 
 from sao.cli import main
+from sao.data.samples import Images
 from sao.engine.run import Run
 from sao.torchvision_import import torchvision_datasets
 
@@ -23,11 +25,11 @@ STEPS = 10
 def options(tmp_path_factory) -> dict[str, object]:
     """Ten steps on some of the digits, which a process reads as if they were MNIST."""
     folder, data = tmp_path_factory.mktemp("data"), tiny.dataset()
-    parts = {"train": data.train.select(np.arange(200)), "test": data.test.select(np.arange(60))}
-    arrays = {
-        f"x_{name}": part.inputs(slice(None)).add(1).mul(127.5).round().byte().numpy()[:, 0] for name, part in parts.items()
-    }
-    np.savez(folder / "mnist.npz", **arrays, **{f"y_{name}": part.labels for name, part in parts.items()})
+    arrays: dict[str, Any] = {}
+    for name, part in (("train", data.train.select(np.arange(200))), ("test", data.test.select(np.arange(60)))):
+        assert isinstance(part, Images)
+        arrays |= {f"x_{name}": part.pixels, f"y_{name}": part.labels}
+    np.savez(folder / "mnist.npz", **arrays)
     every = {"log__evaluate_every": 5, "log__sample_every": 5}
     return {"data__source": "mnist", "data__folder": folder, "train__steps": STEPS, **every}
 
@@ -222,7 +224,7 @@ def refused(capsys, *arguments: str) -> str:
 def archive(tmp_path):
     def save(images: int = 40, size: int = 8, labels: int | None = None) -> str:
         draws = np.random.default_rng(0)
-        arrays = {"x_train": draws.integers(0, 256, (images, size, size, 1), dtype=np.uint8)}
+        arrays: dict[str, Any] = {"x_train": draws.integers(0, 256, (images, size, size, 1), dtype=np.uint8)}
         arrays["x_test"] = arrays["x_train"][:12]
         if labels is not None:
             arrays |= {"y_train": np.arange(labels) % 3, "y_test": np.arange(12) % 3}

@@ -147,7 +147,7 @@ def test_a_term_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(value,
 @pytest.mark.parametrize("player", ["discriminator", "generator"])
 def test_an_absurd_learning_rate_is_a_message_not_a_traceback(player, tmp_path):
     with pytest.raises(Diverged, match=r"^step [12]: \S.*NaN or inf.*no checkpoint was made yet") as stop:
-        tiny.trained(tmp_path / "run", **{f"train__{player}__learning_rate": 1e38})
+        tiny.trained(tmp_path / "run", None, **{f"train__{player}__learning_rate": 1e38})
     assert "learning_rate" in str(stop.value)
 
 

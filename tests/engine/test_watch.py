@@ -32,6 +32,7 @@ def test_watches_every_method(name):
 def test_watches_vectors_without_labels():
     data = spirals(300)
     assert isinstance(data.train, Vectors)
+    assert isinstance(data.test, Vectors)
     bare = Dataset("spirals", Vectors(data.train.rows), Vectors(data.test.rows[:50]))
     method = new_method(tiny.config(), bare, torch.device("cpu"))
     assert watch(method, bare).keys() == ALWAYS

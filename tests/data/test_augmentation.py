@@ -1,0 +1,85 @@
+"""Augmentation: each sample its own, a function of (seed, purpose, step), and the same however many processes share a batch."""
+
+import pytest
+import torch
+
+from sao import distributed
+from sao.data.augmentation import Augmentation
+
+EVERYTHING = Augmentation(flip=True, crop=0.5, jitter=1.0, seed=3)
+
+
+def pictures(n: int = 32, channels: int = 3) -> torch.Tensor:
+    """Smooth pictures, all different, in [-1, 1]."""
+    ramp = torch.linspace(-1, 1, 16)
+    phase = torch.arange(n * channels).reshape(n, channels, 1, 1) * 0.37
+    return torch.sin(2 * ramp[None, None, :, None] + 3 * ramp[None, None, None, :] + phase)
+
+
+def test_nothing_asked_nothing_done():
+    images, vectors = pictures(), torch.randn(8, 5)
+    assert Augmentation()(images, "a", 0, 32) is images
+    assert EVERYTHING(vectors, "a", 0, 8) is vectors
+
+
+@pytest.mark.parametrize(
+    "augmentation",
+    [Augmentation(flip=True), Augmentation(crop=0.5), Augmentation(jitter=1.0), EVERYTHING],
+    ids=["flip", "crop", "jitter", "all"],
+)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_each_sample_has_its_own_draw(augmentation, channels):
+    one = pictures(1, channels).expand(32, -1, -1, -1).clone()
+    changed = augmentation(one, "a", 0, 32)
+    assert changed.shape == one.shape
+    assert changed.dtype == one.dtype
+    assert not changed.requires_grad
+    assert changed.min() >= -1
+    assert changed.max() <= 1
+    assert len({tuple(image.flatten().tolist()) for image in changed}) >= 2
+    assert not torch.equal(changed, one)
+
+
+def test_flips_are_flips_of_about_half():
+    images = pictures(200)
+    changed = Augmentation(flip=True)(images, "a", 0, 200)
+    mirrored = images.flip(3)
+    same = torch.isclose(changed, images, atol=1e-5).flatten(1).all(1)
+    turned = torch.isclose(changed, mirrored, atol=1e-5).flatten(1).all(1)
+    assert bool((same ^ turned).all())
+    assert 70 < int(turned.sum()) < 130
+
+
+def test_crops_keep_to_the_area():
+    """A ramp tells how much of the picture a crop shows: the slope shrinks with the side that is left."""
+    ramp = torch.linspace(-1, 1, 32).expand(400, 1, 32, 32).clone()
+    for smallest in (0.25, 0.9):
+        changed = Augmentation(crop=smallest)(ramp, "a", 0, 400)
+        slope = (changed[:, 0, :, 28] - changed[:, 0, :, 3]).mean(1) / float(ramp[0, 0, 0, 28] - ramp[0, 0, 0, 3])
+        # Width over side for aspect ratios from 3/4 to 4/3 is at least sqrt(area * 3/4).
+        assert float(slope.min()) > (smallest * 3 / 4) ** 0.5 - 0.02
+        assert float(slope.max()) < 1.02
+        assert float(slope.min()) < (smallest * 3 / 4) ** 0.5 + 0.15
+
+
+def test_a_draw_depends_on_seed_purpose_and_step_and_on_nothing_else():
+    images = pictures()
+    expected = EVERYTHING(images, "a", 5, 32)
+    torch.manual_seed(99)
+    before = torch.random.get_rng_state()
+    assert torch.equal(EVERYTHING(images, "a", 5, 32), expected)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    for other in (EVERYTHING(images, "b", 5, 32), EVERYTHING(images, "a", 6, 32)):
+        assert not torch.equal(other, expected)
+    assert not torch.equal(Augmentation(True, 0.5, 1.0, seed=4)(images, "a", 5, 32), expected)
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_a_process_augments_its_rows_as_the_whole_batch_would(processes, monkeypatch):
+    images = pictures(10)
+    whole = EVERYTHING(images, "a", 1, 10)
+    bounds = [10 * rank // processes for rank in range(processes + 1)]
+    for rank in range(processes):
+        rows = slice(bounds[rank], bounds[rank + 1])
+        monkeypatch.setattr(distributed, "local_slice", lambda batch, rows=rows: rows)
+        torch.testing.assert_close(EVERYTHING(images[rows], "a", 1, 10), whole[rows], atol=1e-6, rtol=0)

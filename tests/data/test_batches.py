@@ -1,0 +1,55 @@
+"""Rows as inputs: the same whether the data is held on the device or read from disk."""
+
+import numpy as np
+import pytest
+import torch
+
+from sao.data.batches import Batches
+from sao.data.samples import Images, Vectors
+from sao.randomness import batch_rows
+
+DEVICE = torch.device("cpu")
+
+
+@pytest.fixture
+def pixels() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), dtype=np.uint8)
+
+
+def test_memory_mapped_rows_equal_rows_in_memory(pixels, tmp_path):
+    np.save(tmp_path / "pixels.npy", pixels)
+    mapped = Batches(Images(np.load(tmp_path / "pixels.npy", mmap_mode="r")), DEVICE)
+    held = Batches(Images(pixels), DEVICE)
+    assert mapped._values is None
+    assert held._values is not None
+    for step in range(4):
+        rows = batch_rows(0, step, 16, 50)
+        found = mapped.rows(rows)
+        assert torch.equal(found, held.rows(rows))
+        assert (found.shape, found.dtype) == ((16, 3, 8, 8), torch.float32)
+        assert torch.equal(found, Images(pixels).inputs(rows.numpy()))
+        assert found.is_contiguous()
+
+
+def test_data_too_large_for_the_device_is_read_row_by_row(pixels):
+    large = Batches(Images(pixels), DEVICE, resident_bytes=1000)
+    assert large._values is None
+    rows = torch.tensor([7, 3, 3, 49, 0])
+    assert torch.equal(large.rows(rows), Batches(Images(pixels), DEVICE).rows(rows))
+
+
+def test_vectors_are_given_as_they_are(tmp_path):
+    values = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
+    rows = torch.tensor([4, 1, 29])
+    np.save(tmp_path / "rows.npy", values)
+    for samples in (Vectors(values), Vectors(np.load(tmp_path / "rows.npy", mmap_mode="r"))):
+        assert np.array_equal(Batches(samples, DEVICE).rows(rows).numpy(), values[[4, 1, 29]])
+
+
+def test_changing_a_batch_does_not_change_the_data(pixels):
+    for values in (pixels, pixels.astype(np.float32).reshape(50, -1)):
+        samples = Images(values) if values.dtype == np.uint8 else Vectors(values)
+        batches, rows = Batches(samples, DEVICE), torch.arange(5)
+        before = batches.rows(rows).clone()
+        batches.rows(rows).zero_()
+        assert torch.equal(batches.rows(rows), before)
