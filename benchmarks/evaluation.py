@@ -57,7 +57,7 @@ def compare_svm(splits: Splits, cost: float) -> dict[str, Any]:
     train_x, train_y, test_x, test_y = splits
     mean, scale = standardiser(train_x)
     train_x, test_x = (train_x - mean) / scale, (test_x - mean) / scale
-    ours, our_time = timed(lambda: LinearSVM.path(train_x, torch.from_numpy(train_y), int(train_y.max()) + 1, [cost])[0])
+    ours, our_time = timed(lambda: LinearSVM.fit(train_x, torch.from_numpy(train_y), int(train_y.max()) + 1, cost))
     accuracy = ours.accuracy(test_x, torch.from_numpy(test_y))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -65,7 +65,7 @@ def compare_svm(splits: Splits, cost: float) -> dict[str, Any]:
     reference = theirs.score(test_x.numpy(), test_y)
     print(f"svm {tuple(train_x.shape)}, C = {cost:g}: ours {our_time}, LinearSVC {their_time}", flush=True)
     print(f"  {their_time.over(our_time)}; accuracy {accuracy:.4f} against {reference:.4f}", flush=True)
-    print(f"  whole protocol ({len(whole.protocol['C_candidates'])} costs and the refit): {whole_spent}", flush=True)
+    print(f"  whole protocol ({len(whole.protocol['C_held_out_accuracy'])} costs and the refit): {whole_spent}", flush=True)
     return {
         "ours": vars(our_time),
         "linear_svc": vars(their_time),
@@ -128,7 +128,7 @@ def mixture(classes: int, n: int = 60_000, d: int = 512) -> Splits:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, classes, n)
     spread = np.arange(1, d + 1) ** -0.5
-    x = (rng.normal(size=(classes, d))[labels] * 0.25 + rng.normal(size=(n, d))) * spread
+    x = (rng.normal(size=(classes, d))[labels] * 0.1 + rng.normal(size=(n, d))) * spread
     features, cut = torch.from_numpy(x.astype(np.float32)), n * 5 // 6
     return features[:cut], labels[:cut], features[cut:], labels[cut:]
 

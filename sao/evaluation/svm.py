@@ -4,7 +4,7 @@ For class j, with y = ±1 and x̂ = (x, 1):  min_w ½|w|² + C Σ_i max(0, 1 −
 others (liblinear's intercept_scaling = 1), so the objective is LinearSVC's, not merely similar to it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from sao.evaluation.inputs import standardiser, train_and_test
 from sao.evaluation.result import Metric
 
 COSTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+PATIENCE = 2  # costs that do no better before the search ends: the largest take longest and seldom win
 CLASSES_AT_ONCE = 128  # bounds memory at n x 128 numbers a buffer; classes are independent problems
 
 
@@ -38,11 +39,13 @@ def linear_svm(
     scores: dict[float, float] = {}
     if len(costs) > 1:
         kept, held = _stratified_split(train_y, held_out, seed)
-        path = LinearSVM.path(train_x[kept], train_y[kept], classes, costs)
-        scores = {svm.cost: svm.accuracy(train_x[held], train_y[held]) for svm in path}
-    # The smallest of equally good costs: the simplest model that does as well.
-    cost = max(scores, key=lambda c: (scores[c], -c)) if scores else costs[0]
-    accuracy = LinearSVM.path(train_x, train_y, classes, [cost])[0].accuracy(test_x, test_y)
+        for svm in LinearSVM.path(train_x[kept], train_y[kept], classes, costs):
+            scores[svm.cost] = svm.accuracy(train_x[held], train_y[held])
+            best = max(scores, key=scores.__getitem__)  # the first, hence the smallest, of equally good ones
+            if list(scores).index(best) < len(scores) - PATIENCE:
+                break
+    cost = max(scores, key=scores.__getitem__) if scores else costs[0]
+    accuracy = LinearSVM.fit(train_x, train_y, classes, cost).accuracy(test_x, test_y)
     protocol = {
         "objective": "one-vs-rest L2-regularised squared hinge (LinearSVC), intercept regularised",
         "normalisation": "standardised with the training mean and deviation",
@@ -50,6 +53,7 @@ def linear_svm(
         "C_candidates": costs,
         "C_held_out_accuracy": {f"{c:g}": round(score, 6) for c, score in scores.items()},
         "C_chosen_on": f"{held_out:g} of the training split, stratified" if scores else "given",
+        "C_search": f"ascending, until {PATIENCE} in a row do no better",
         "C_at_edge": bool(scores) and cost in (costs[0], costs[-1]),  # then a wider range might do better
         "seed": seed,
         "classes": classes,
@@ -67,7 +71,11 @@ class LinearSVM:
     cost: float
 
     @classmethod
-    def path(cls, x: Tensor, y: Tensor, classes: int, costs: Sequence[float]) -> list["LinearSVM"]:
+    def fit(cls, x: Tensor, y: Tensor, classes: int, cost: float) -> "LinearSVM":
+        return next(cls.path(x, y, classes, [cost]))
+
+    @classmethod
+    def path(cls, x: Tensor, y: Tensor, classes: int, costs: Sequence[float]) -> Iterator["LinearSVM"]:
         """One model for each cost, in ascending order, each started from the one before it."""
         x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
         # |w|² does not change under rotation. In the eigenbasis of x'x the Hessian I + 2C x_A'x_A (A: the samples inside
@@ -77,13 +85,11 @@ class LinearSVM:
         rotated = x @ basis
         groups = torch.arange(classes, device=x.device).split(CLASSES_AT_ONCE)
         weights = [x.new_zeros(x.shape[1], len(group)) for group in groups]
-        models = []
         for cost in sorted(costs):
             for i, group in enumerate(groups):
                 signs = (y[:, None] == group).to(x).mul_(2).sub_(1)
                 weights[i] = _minimise(rotated, signs, cost, weights[i], spectrum)
-            models.append(cls(basis @ torch.cat(weights, dim=1), cost))
-        return models
+            yield cls(basis @ torch.cat(weights, dim=1), cost)
 
     def predict(self, x: Tensor) -> Tensor:
         return (x @ self.weights[:-1] + self.weights[-1]).argmax(dim=1)

@@ -27,7 +27,7 @@ def objective(weights: np.ndarray, x: np.ndarray, y: np.ndarray, cost: float) ->
 def test_same_solution_as_linear_svc(digits, cost):
     train_x, train_y, test_x, _ = standardised(digits)
     reference = LinearSVC(C=cost, dual=False, tol=1e-8, max_iter=10_000).fit(train_x, train_y)  # pyright: ignore[reportArgumentType]
-    ours = LinearSVM.path(torch.from_numpy(train_x).double(), torch.from_numpy(train_y), 10, [cost])[0]
+    ours = LinearSVM.fit(torch.from_numpy(train_x).double(), torch.from_numpy(train_y), 10, cost)
     expected = np.vstack([reference.coef_.T, reference.intercept_])
     np.testing.assert_allclose(
         objective(ours.weights.numpy(), train_x, train_y, cost), objective(expected, train_x, train_y, cost), rtol=1e-5
@@ -39,8 +39,8 @@ def test_same_solution_as_linear_svc(digits, cost):
 def test_warm_start_along_the_costs_changes_nothing(digits):
     train_x, train_y, _, _ = standardised(digits)
     x, y = torch.from_numpy(train_x).double(), torch.from_numpy(train_y)
-    last = LinearSVM.path(x, y, 10, [1e-4, 1e-3, 1e-2])[-1]
-    alone = LinearSVM.path(x, y, 10, [1e-2])[0]
+    last = list(LinearSVM.path(x, y, 10, [1e-4, 1e-3, 1e-2]))[-1]
+    alone = LinearSVM.fit(x, y, 10, 1e-2)
     np.testing.assert_allclose(
         objective(last.weights.numpy(), train_x, train_y, 1e-2),
         objective(alone.weights.numpy(), train_x, train_y, 1e-2),
@@ -65,6 +65,16 @@ def test_chosen_cost_is_the_best_on_the_held_out_part_of_train(digits):
     assert (
         linear_svm(train_x, train_y, test_x, shuffled, costs=[1e-4, 1e-3, 1e-2, 1e-1]).protocol["C"] == metric.protocol["C"]
     )  # test plays no part
+
+
+def test_the_search_ends_once_larger_costs_do_no_better(digits):
+    """On separable classes every cost scores the same: the smallest is taken and only two more are tried."""
+    train_x, train_y, _, _ = digits
+    far = train_x + 100 * np.eye(10, 64)[train_y]
+    metric = linear_svm(far, train_y, far, train_y)
+    assert len(metric.protocol["C_held_out_accuracy"]) < len(metric.protocol["C_candidates"])
+    assert metric.protocol["C_held_out_accuracy"][f"{metric.protocol['C']:g}"] == 1
+    assert metric.value > 0.98
 
 
 def test_two_classes_and_labels_of_any_kind(digits):
