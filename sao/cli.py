@@ -96,6 +96,8 @@ def build_parser() -> Parser:
         "--no-literal", action="store_true", help="leave out the comparison with a literal arrangement of the step"
     )
     bench.add_argument("--json", action="store_true")
+
+    command("doctor", "check what is installed and whether training works, with a remedy for what does not")
     return parser
 
 
