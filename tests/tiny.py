@@ -73,9 +73,11 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in Run(folder).rows()]
 
 
-def wait_for(happened: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(happened: Callable[[], bool], alive: Callable[[], bool], seconds: float = 300) -> None:
+    """Wait for what a process is to do, as long as it lives; a busy machine needs patience."""
     deadline = time.monotonic() + seconds
     while not happened():
+        assert alive(), "the process ended before it happened"
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.002)
 
@@ -104,8 +106,12 @@ class Command:
 
     def __init__(self, folder: Path, *arguments: str, die: tuple[str, str, int] | None = None) -> None:
         self.output, self.errors = folder / "said.txt", folder / "errors.txt"
+        self.output.unlink(missing_ok=True)  # what the command before it said
         self.process = _server.Process(target=_run, args=(list(arguments), str(self.output), str(self.errors), die))
         self.process.start()
+
+    def wait_for(self, happened: Callable[[], bool]) -> None:
+        wait_for(happened, self.process.is_alive)
 
     def send(self, number: int) -> None:
         assert self.process.pid is not None
@@ -113,7 +119,7 @@ class Command:
 
     def wait(self) -> int:
         """The exit code; negative for a signal."""
-        self.process.join(120)
+        self.process.join(300)
         assert self.process.exitcode is not None, "the process did not end"
         return self.process.exitcode
 

@@ -67,9 +67,9 @@ def kill_at_random(folder: Path, arguments: list[str], draws: random.Random) -> 
     """Start a command and SIGKILL it at a random moment after it has logged a row or some."""
     metrics = folder / "run" / "metrics.jsonl"
     command = tiny.Command(folder, *arguments)
-    tiny.wait_for(lambda: tiny.lines_of(folder / "said.txt") >= (1 if arguments[0] == "train" else 2))  # the loop begins
+    command.wait_for(lambda: tiny.lines_of(folder / "said.txt") >= (1 if arguments[0] == "train" else 2))  # the loop begins
     wanted = tiny.lines_of(metrics) + draws.randint(1, 3)
-    tiny.wait_for(lambda: tiny.lines_of(metrics) >= wanted)
+    command.wait_for(lambda: tiny.lines_of(metrics) >= wanted)
     time.sleep(draws.random() * 0.03)
     command.send(signal.SIGKILL)
     assert command.wait() == -signal.SIGKILL
@@ -110,7 +110,7 @@ def test_a_kill_while_a_checkpoint_is_written_loses_nothing(die, left, uninterru
 def test_a_request_to_stop_saves_and_says_how_to_go_on(number, uninterrupted, tmp_path, options):
     out = tmp_path / "run"
     command = tiny.Command(tmp_path, "train", *tiny.words(**options), "--log.checkpoint_every", "1000", "--out", str(out))
-    tiny.wait_for(lambda: tiny.lines_of(out / "metrics.jsonl") >= 1)
+    command.wait_for(lambda: tiny.lines_of(out / "metrics.jsonl") >= 1)
     command.send(number)
     assert command.wait() == 130
     done = tiny.rows(out)[-1]["step"]
@@ -127,8 +127,8 @@ def test_a_request_to_stop_saves_and_says_how_to_go_on(number, uninterrupted, tm
 def test_the_installed_command_survives_a_kill_too(uninterrupted, tmp_path, options):
     out = tmp_path / "run"
     words = [sys.executable, "-m", "sao", "train", *tiny.words(**options), "--out", str(out)]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    tiny.wait_for(lambda: tiny.lines_of(out / "metrics.jsonl") >= 5)
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    tiny.wait_for(lambda: tiny.lines_of(out / "metrics.jsonl") >= 5, alive=lambda: process.poll() is None)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     done = subprocess.run([sys.executable, "-m", "sao", "resume", str(out)], capture_output=True, text=True)
