@@ -1,0 +1,124 @@
+"""Data that no preset knows, trained with what --auto chooses, beside raw inputs, their PCA and the untrained network.
+
+python benchmarks/own_data.py --npz data/cifar10.npz [--images 5000] [--size 16] [--steps 150] [--seeds 3] [--only photographs]
+
+Photographs: CIFAR-10 written out as JPEG in class folders and given to `sao train --data` and nothing else; the length and the
+image size are cut to what a processor does in minutes. Tables: wine, breast cancer and the digits as vectors, of scikit-learn,
+given to the estimator.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from sklearn import datasets
+
+import sao
+from sao.data.own import open_path
+from sao.data.samples import Samples, Vectors
+from sao.data.split import held_out_rows
+from sao.engine.features import extract, raw_inputs
+from sao.evaluation import Features, Verdict, judge
+from sao.methods import Method, build_method
+from sao.model import Model
+
+TABLES = ("wine", "breast_cancer", "digits")
+HELD_OUT = 0.3
+SHOWN = ("kmeans", "svm", "knn1")
+ROWS = {"": "learnt features", "raw/": "raw inputs", "pca/": "PCA", "untrained/": "untrained network"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--npz", type=Path, help="CIFAR-10 as x_train and y_train")
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--size", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=150, help="for the photographs; the tables take what --auto chooses")
+    parser.add_argument("--seeds", type=int, default=3, help="for the tables")
+    parser.add_argument("--only", choices=("photographs", *TABLES))
+    options = parser.parse_args()
+    for table in TABLES:
+        if options.only in (None, table):
+            report(table, [judged_table(table, seed) for seed in range(options.seeds)])
+    if options.only in (None, "photographs"):
+        if options.npz is None:
+            parser.error("the photographs need --npz")
+        with tempfile.TemporaryDirectory() as temporary:
+            report("photographs", [judged_photographs(Path(temporary), options)])
+
+
+def judged_photographs(folder: Path, options: argparse.Namespace) -> Verdict:
+    """One run of the command line on a folder of JPEGs."""
+    pictures, run = folder / "photographs", folder / "run"
+    with np.load(options.npz, allow_pickle=False) as arrays:
+        images, labels = arrays["x_train"][: options.images], arrays["y_train"][: options.images].reshape(-1)
+    for index, (image, label) in enumerate(zip(images, labels, strict=True)):
+        place = pictures / f"class{label}"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(place / f"{index:05d}.jpg", quality=95)
+    command = ["train", "--data", str(pictures), "--out", str(run), "--data.size", str(options.size)]
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-m", "sao", *command, "--train.steps", str(options.steps)], check=True)
+    print(f"sao train took {time.monotonic() - started:.0f} s", flush=True)
+    model = sao.load(run)
+    dataset = open_path(pictures, size=options.size).dataset
+    return judged(model, model.method, dataset.train, dataset.test, seed=0, components=None)
+
+
+def judged_table(name: str, seed: int) -> Verdict:
+    values, labels = getattr(datasets, f"load_{name}")(return_X_y=True)
+    train, test = held_out_rows(len(values), labels, HELD_OUT, seed)
+    started = time.monotonic()
+    estimator = sao.StructuralEmbedding(len(np.unique(labels)), random_state=seed).fit(values[train])
+    print(f"{name}, seed {seed}: {estimator.n_steps_} steps in {time.monotonic() - started:.0f} s", flush=True)
+    for note in estimator.notes_ if seed == 0 else []:
+        print(note)
+    parts = [Vectors(_rows(estimator.model_, values[rows]), labels[rows]) for rows in (train, test)]
+    return judged(estimator.model_, estimator.model_.method, *parts, seed=seed, components=max(2, values.shape[1] // 2))
+
+
+def _rows(model: Model, values: np.ndarray) -> np.ndarray:
+    samples = model.samples(values)
+    assert isinstance(samples, Vectors)
+    return samples.rows
+
+
+def judged(model: Model, learnt: Method, train: Samples, test: Samples, seed: int, components: int | None) -> Verdict:
+    untrained = build_method(model.config, model.facts.shape, model.facts.samples).to(model.device).eval()
+
+    def features(method: Method) -> tuple[np.ndarray, np.ndarray]:
+        return extract(method.features, train, model.device), extract(method.features, test, model.device)
+
+    train_features, test_features = (
+        Features(values, part.labels, {"split": split})
+        for values, part, split in zip(features(learnt), (train, test), ("train", "test"), strict=True)
+    )
+    raw = raw_inputs(train), raw_inputs(test)
+    return judge(train_features, test_features, raw, features(untrained), seed=seed, components=components)
+
+
+def report(name: str, verdicts: list[Verdict]) -> None:
+    """Mean (and spread) over the seeds as a Markdown table, then each seed's verdict."""
+    found: list[dict[str, Any]] = [{metric.name: metric for metric in verdict.metrics} for verdict in verdicts]
+    first = found[0]["svm"].protocol
+    print(f"\n{name}: {first['n_train']} training and {first['n_test']} held-out samples, {len(verdicts)} seeds\n")
+    print(f"| | {' | '.join(SHOWN)} |\n|---|{'---|' * len(SHOWN)}")
+    for prefix, row in ROWS.items():
+        cells = []
+        for metric in SHOWN:
+            values = [metrics[prefix + metric].value for metrics in found]
+            cells.append(f"{np.mean(values):.3f}" + (f" ± {np.std(values):.3f}" if len(values) > 1 else ""))
+        print(f"| {row} | {' | '.join(cells)} |")
+    for seed, verdict in enumerate(verdicts):
+        print(f"\nseed {seed}: {verdict.sentence}")
+    print(flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""`sao train --data` on the files that people have, in real processes, and then the commands that use the run."""
+
+import csv
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from PIL import Image
+
+from sao.engine.run import Run
+
+DRAWS = np.random.default_rng(0)
+SHORT = ["--train.steps", "2", "--train.threads", "1", "--discriminator.widths", "[4, 8]", "--generator.width", "4"]
+
+
+class Command(tiny.Command):
+    """With a cache of its own: nothing is decoded into that of the person who runs the tests."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.output, self.errors = folder / "said.txt", folder / "errors.txt"
+        words = (str(folder.parent / "cache"), list(arguments), str(self.output), str(self.errors))
+        self.process = tiny._server.Process(target=_run, args=words)
+        self.process.start()
+
+
+def _run(cache: str, arguments: list[str], output: str, errors: str) -> None:
+    os.environ["SAO_CACHE"] = cache  # the server that forks this process has the environment of its own beginning
+    tiny._run(arguments, output, errors, None)
+
+
+def sao(folder: Path, *words: str | Path, code: int = 0) -> tuple[str, str]:
+    """What a command in a process of its own says, and its errors."""
+    folder.mkdir(exist_ok=True)
+    command = Command(folder, *map(str, words))
+    assert command.wait() == code, command.errors.read_text()
+    return command.output.read_text(), command.errors.read_text()
+
+
+def pictures(folder: Path, count: int = 24) -> Path:
+    """JPEGs of mixed sizes in two class folders, of which one is broken."""
+    for index in range(count):
+        place = folder / ("dark" if index % 2 else "light")
+        place.mkdir(parents=True, exist_ok=True)
+        height, width = DRAWS.integers(9, 15, 2)
+        pixels = DRAWS.integers(0, 120, (height, width, 3)) + (0 if index % 2 else 130)
+        Image.fromarray(pixels.astype(np.uint8)).save(place / f"{index}.jpg")
+    whole = (folder / "dark" / "1.jpg").read_bytes()
+    (folder / "dark" / "broken.jpg").write_bytes(whole[: len(whole) // 2])
+    return folder
+
+
+def names_in(path: Path) -> list[str]:
+    with path.open(newline="") as file:
+        return [row["name"] for row in csv.DictReader(file)]
+
+
+def test_a_folder_of_jpegs_from_end_to_end(tmp_path):
+    data, run = pictures(tmp_path / "data"), tmp_path / "run"
+    said, _ = sao(tmp_path / "train", "train", "--data", data, "--out", run, *SHORT)
+    assert (
+        said.index(f"auto: batch {Run(run).config.train.batch},")
+        < said.index("training on this machine")
+        < said.index("structural on data")
+    )
+    assert "kmeans" in said
+    assert (run / "skipped.tsv").read_text().startswith("dark/broken.jpg\t")
+    assert "1 items could not be used" in said
+    config = Run(run).config
+    assert config.objective.bank < Run(run).facts.samples // 2
+    assert config.discriminator.widths == (4, 8)
+    assert Run(run).facts.classes == 2
+    sao(tmp_path / "embed", "embed", run, data, "-o", tmp_path / "f.csv")
+    assert len(names_in(tmp_path / "f.csv")) == 24
+    sao(tmp_path / "cluster", "cluster", run, data, "-k", "2", "-o", tmp_path / "clusters")
+    assert names_in(tmp_path / "clusters" / "assignments.csv") == names_in(tmp_path / "f.csv")
+    again, _ = sao(tmp_path / "resume", "resume", run)
+    assert "complete" in again
+
+
+def test_a_zip_without_its_labels_in_a_size_of_ones_own(tmp_path):
+    folder, archive = pictures(tmp_path / "data"), tmp_path / "data.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted(folder.rglob("*.jpg")):
+            file.write(path, path.relative_to(folder))
+    words = ["train", "--data", archive, "--out", tmp_path / "run", "--no-labels", "--data.size", "16", *SHORT]
+    said, _ = sao(tmp_path / "train", *words)
+    facts = Run(tmp_path / "run").facts
+    assert (facts.shape, facts.classes) == ((3, 16, 16), None)
+    assert "kmeans" not in said
+
+
+def test_strict_stops_at_the_first_bad_item_and_leaves_no_run(tmp_path):
+    words = ["train", "--data", pictures(tmp_path / "data"), "--out", tmp_path / "run", "--strict", *SHORT]
+    said, errors = sao(tmp_path / "train", *words, code=2)
+    assert said == ""
+    assert errors.startswith("sao: dark/broken.jpg: ")
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("ending", ["npy", "csv"])
+def test_tables_from_end_to_end(tmp_path, ending):
+    rows, data, run = DRAWS.normal(3, 5, (40, 4)), tmp_path / f"rows.{ending}", tmp_path / "run"
+    if ending == "npy":
+        np.save(data, rows)
+    else:
+        lines = [",".join(f"{value:.6f}" for value in row) for row in rows]
+        data.write_text("\n".join(["a,b,c,d", *lines, "1,2,oh,4"]))
+    said, _ = sao(tmp_path / "train", "train", "--data", data, "--out", run, *SHORT[:4])
+    assert "auto: perceptrons of width 32" in said
+    assert "Lipschitz target 1.0, because" in said
+    assert (run / "skipped.tsv").exists() == (ending == "csv")
+    sao(tmp_path / "embed", "embed", run, data, "-o", tmp_path / "f.csv")
+    assert len(names_in(tmp_path / "f.csv")) == 40
+    sao(tmp_path / "cluster", "cluster", run, data, "-k", "3", "-o", tmp_path / "clusters")
+    assert len(names_in(tmp_path / "clusters" / "assignments.csv")) == 40
+
+
+def test_arrays_of_images_and_options_by_hand(tmp_path):
+    np.save(tmp_path / "x.npy", DRAWS.integers(0, 60, (30, 8, 8), dtype=np.uint8))
+    by_hand = ["--train.batch", "6", "--objective.bank", "7", *SHORT]
+    said, _ = sao(tmp_path / "train", "train", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", *by_hand)
+    config = Run(tmp_path / "run").config
+    assert (config.train.batch, config.objective.bank, config.train.steps) == (6, 7, 2)
+    assert config.objective.lipschitz > 2
+    assert f"Lipschitz target {config.objective.lipschitz}, because the median distance" in said
+    assert "auto: batch" not in said
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["step"] == 2
+
+
+def test_a_preset_given_with_the_data_is_taken_as_it_is(tmp_path):
+    np.save(tmp_path / "x.npy", DRAWS.integers(0, 256, (30, 8, 8), dtype=np.uint8))
+    words = ["train", "digits", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", "--train.batch", "6", *SHORT]
+    said, _ = sao(tmp_path / "train", *words)
+    assert "auto:" not in said
+    said, _ = sao(tmp_path / "auto", *words, "--auto", "--overwrite")
+    assert "auto: bank" in said
+
+
+def test_hopeless_data_is_one_line(tmp_path):
+    (tmp_path / "empty").mkdir()
+    np.save(tmp_path / "same.npy", np.zeros((30, 8, 8), np.uint8))
+    np.save(tmp_path / "few.npy", np.zeros((3, 4)))
+    for name in ("missing", "empty", "same.npy", "few.npy"):
+        words = ["train", "--data", tmp_path / name, "--out", tmp_path / "run", *SHORT]
+        said, errors = sao(tmp_path / "train", *words, code=2)
+        assert errors.startswith("sao: ")
+        assert errors.count("\n") == 1
+        assert said == ""
+        assert not (tmp_path / "run").exists()

@@ -1,0 +1,120 @@
+"""What --auto chooses: whatever the data, it must train, and each choice must be said and be beaten by a hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from sao import automatic
+from sao.automatic import chosen, fitted
+from sao.config import load_preset
+from sao.data.samples import Dataset, Images, Samples, Vectors
+from sao.engine.loop import new_method
+from sao.errors import InputError
+
+DRAWS = np.random.default_rng(0)
+
+
+def images(n: int = 40, size: int = 8, channels: int = 1, contrast: int = 255) -> Images:
+    return Images(DRAWS.integers(0, contrast + 1, (n, size, size, channels), dtype=np.uint8))
+
+
+def vectors(n: int, d: int, scale: float = 5.0) -> Vectors:
+    return Vectors(DRAWS.normal(0, scale, (n, d)).astype(np.float32))
+
+
+def auto(samples: Samples, **given: str):
+    by_hand = {name.replace("__", "."): value for name, value in given.items()}
+    return chosen(load_preset("own", by_hand), samples, by_hand.keys())
+
+
+@pytest.mark.parametrize(
+    "samples", [vectors(2, 1), vectors(3, 1), vectors(30, 3), vectors(700, 20), images(2), images(20, 28), images(12, 64, 3)]
+)
+def test_whatever_the_data_a_step_can_be_made(samples):
+    config, _ = auto(samples)
+    assert config.train.batch <= len(samples)
+    assert config.objective.bank <= max(1, len(samples) // 2)
+    method = new_method(config, Dataset("x", samples, samples), torch.device("cpu"))
+    for step in range(2):
+        method.step(samples.inputs(slice(0, config.train.batch)), step)
+
+
+def test_every_sentence_is_one_line_with_a_reason_and_the_last_one_is_the_time():
+    samples = images()
+    config, sentences = fitted(load_preset("own", {}), Dataset("x", samples, samples), set())
+    assert all(s.startswith("auto: ") and "\n" not in s and ("because" in s or "to fit" in s) for s in sentences)
+    assert "training on this machine" in sentences[-1]
+    for value in (f"batch {config.train.batch}", f"bank {config.objective.bank}", f"{config.train.steps} steps", "0.0005"):
+        assert any(value in sentence for sentence in sentences)
+
+
+def test_what_a_hand_set_stays_and_is_not_called_a_choice():
+    by_hand = {"train__batch": "7", "objective__bank": "5", "objective__lipschitz": "2", "train__steps": "11"}
+    config, sentences = auto(images(), **by_hand)
+    assert (config.train.batch, config.objective.bank, config.objective.lipschitz, config.train.steps) == (7, 5, 2, 11)
+    said = " ".join(sentences)
+    assert not any(word in said for word in ("batch", "bank", "Lipschitz", "11 steps,"))
+    assert config.log.checkpoint_every <= 11
+
+
+def test_of_a_group_that_a_hand_touched_the_sentence_names_what_will_be():
+    config, sentences = auto(images(), discriminator__widths="[4, 8]")
+    assert config.discriminator.widths == (4, 8)
+    assert any("widths 4, 8 " in sentence for sentence in sentences)
+
+
+def test_epochs_set_by_hand_are_the_length():
+    config, sentences = auto(images(), train__epochs="3")
+    assert config.train.epochs == 3
+    assert not any("steps, because" in sentence for sentence in sentences)
+    named, _ = chosen(load_preset("cifar10", {}), images(), set())
+    assert named.train.epochs is None
+
+
+def test_a_dash_in_an_option_is_an_underscore():
+    config, _ = chosen(load_preset("own", {"train.micro-batch": "3"}), images(), {"train.micro-batch"})
+    assert config.train.micro_batch == 3
+
+
+def test_faint_images_raise_the_lipschitz_target_in_proportion():
+    clear, faint = (auto(images(100, 8, 1, contrast)) for contrast in (255, 25))
+    assert clear[0].objective.lipschitz == pytest.approx(1, abs=0.4)
+    assert faint[0].objective.lipschitz == pytest.approx(10 * 9 / 6.5, rel=0.2)  # noise of full contrast lies 6.5 apart
+    assert auto(images(100, 32, 3))[0].objective.lipschitz == 1
+    assert any("median distance" in sentence for sentence in faint[1])
+
+
+def test_samples_that_are_all_alike_are_refused():
+    with pytest.raises(InputError, match="all the same"):
+        auto(Images(np.zeros((30, 8, 8, 1), np.uint8)))
+
+
+def test_the_choice_does_not_depend_on_the_clock():
+    samples = images()
+    first, second = (fitted(load_preset("own", {}), Dataset("x", samples, samples), set())[0] for _ in range(2))
+    assert first == second
+
+
+def test_an_accelerator_gets_the_papers_discriminator(monkeypatch):
+    monkeypatch.setattr(automatic, "choose_device", lambda name: torch.device("meta"))
+    config, _ = auto(images(3000, 32, 3))
+    assert config.discriminator.widths is None
+    assert config.discriminator.blocks == 2
+    assert config.train.batch == 256
+    assert config.train.steps > 1000
+
+
+def test_little_memory_means_a_part_of_the_batch_at_a_time(monkeypatch):
+    monkeypatch.setattr(automatic, "_memory", lambda device: 64 << 20)
+    config, sentences = auto(images(300, 32, 3))
+    assert config.train.micro_batch is not None
+    assert 2 <= config.train.micro_batch < 2 * config.train.batch
+    assert any("fill the memory" in sentence for sentence in sentences)
+
+
+def test_a_long_run_comes_with_advice(monkeypatch):
+    monkeypatch.setattr(automatic, "LONG", 0.0)
+    samples = images(20, 32)
+    options = {"discriminator.widths": "[4]", "generator.width": "4"}
+    _, sentences = fitted(load_preset("own", options), Dataset("x", samples, samples), set(options))
+    assert "--data.size 16" in sentences[-1]

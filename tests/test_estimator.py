@@ -1,0 +1,271 @@
+"""The estimator keeps scikit-learn's contract, on tables and on images, and what it learnt survives every way to keep it."""
+
+import multiprocessing
+import signal
+import threading
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_blobs
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import adjusted_rand_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import sao
+from sao import StructuralEmbedding
+from sao.engine.loop import Diverged
+from sao.errors import InputError
+from sao.methods import NonFiniteError
+from sao.methods.structural import Structural
+
+# No check of scikit-learn is exempted. Two of them it skips by itself: array API input, unless SCIPY_ARRAY_API is set, and
+# data frames, unless pandas is there.
+ROWS, LABELS = (np.asarray(part) for part in make_blobs(60, 4, centers=3, random_state=1)[:2])
+DIGITS: Any = load_digits()
+PIXELS = np.round(DIGITS.images[:40] * (255 / 16)).astype(np.uint8)
+SMALL = {"discriminator.widths": [8, 16], "generator.width": 8}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def table() -> StructuralEmbedding:
+    return StructuralEmbedding(3, steps=20, random_state=0).fit(ROWS)
+
+
+@pytest.fixture(scope="module")
+def pictures() -> StructuralEmbedding:
+    return StructuralEmbedding(3, steps=3, options=SMALL, random_state=0).fit(PIXELS)
+
+
+@parametrize_with_checks([StructuralEmbedding(steps=2)])
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+def test_three_lines_on_a_table(table):
+    features = table.transform(ROWS)
+    assert features.shape == (60, 32)
+    assert features.dtype == np.float64
+    assert adjusted_rand_score(table.predict(ROWS), LABELS) > 0.9
+    assert 0.5 < table.score(ROWS) <= 1
+    assert (table.labels_ == table.predict(ROWS)).all()
+    assert table.cluster_centers_.shape == (3, 32)
+    assert list(table.get_feature_names_out()[:2]) == ["structuralembedding0", "structuralembedding1"]
+
+
+@pytest.mark.parametrize("x", [PIXELS, PIXELS[..., None], PIXELS[..., None].repeat(3, axis=-1)], ids=["hw", "hw1", "hw3"])
+def test_images(x):
+    estimator = StructuralEmbedding(2, steps=1, options=SMALL, random_state=0).fit(x)
+    assert estimator.transform(x).shape == (40, 16)
+    assert estimator.transform(x).dtype == np.float32
+    drawn = estimator.sample(3)
+    assert drawn.dtype == np.uint8
+    assert drawn.shape == (3, 8, 8, x.shape[3] if x.ndim == 4 else 1)
+    assert estimator.n_features_in_ == np.prod(x.shape[1:])
+
+
+def test_the_embedding_can_be_asked_for():
+    estimator = StructuralEmbedding(2, steps=2, feature="embedding", random_state=0).fit(ROWS)
+    assert np.allclose(np.linalg.norm(estimator.transform(ROWS), axis=1), 1)
+
+
+def test_the_same_seed_gives_the_same_model_and_another_one_another(table):
+    again = StructuralEmbedding(3, steps=20, random_state=0).fit(ROWS)
+    assert (again.transform(ROWS) == table.transform(ROWS)).all()
+    assert (again.sample(5, random_state=1) == table.sample(5, random_state=1)).all()
+    assert (again.sample(5, random_state=1) != again.sample(5, random_state=2)).any()
+    other = StructuralEmbedding(3, steps=20, random_state=1).fit(ROWS)
+    assert not np.allclose(other.transform(ROWS), table.transform(ROWS))
+    first, second = (StructuralEmbedding(3, steps=1).fit(ROWS).transform(ROWS) for _ in range(2))
+    assert not np.allclose(first, second)
+
+
+def test_no_hidden_random_state_is_touched():
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002  (the global state is what must not move)
+    expected = torch.rand(1), np.random.rand()  # noqa: NPY002
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    StructuralEmbedding(2, steps=1, random_state=0).fit(ROWS)
+    assert (torch.rand(1), np.random.rand()) == expected  # noqa: NPY002
+
+
+def test_generated_rows_have_the_units_of_the_table_and_its_constant_columns():
+    rows = np.column_stack([1000 + 3 * ROWS[:, 0], np.full(60, 7.0), ROWS[:, 1] / 100])
+    drawn = StructuralEmbedding(2, steps=3, random_state=0).fit(rows).sample(200, random_state=0)
+    assert drawn.shape == (200, 3)
+    assert (drawn[:, 1] == 7).all()
+    assert abs(drawn[:, 0].mean() - rows[:, 0].mean()) < 3 * rows[:, 0].std()
+    assert abs(drawn[:, 2]).max() < 1
+
+
+def same(one: StructuralEmbedding, other: StructuralEmbedding, x: np.ndarray) -> None:
+    assert (one.transform(x) == other.transform(x)).all()
+    assert (one.predict(x) == other.predict(x)).all()
+    assert (one.labels_ == other.labels_).all()
+    assert (one.sample(4, random_state=3) == other.sample(4, random_state=3)).all()
+    assert one.score(x) == other.score(x)
+    assert one.get_params() == other.get_params()
+    assert (one.n_features_in_, one.n_steps_, one.notes_) == (other.n_features_in_, other.n_steps_, other.notes_)
+
+
+@pytest.mark.parametrize("kind", ["table", "pictures"])
+def test_saved_or_pickled_it_is_the_same(kind, request, tmp_path):
+    estimator, x = request.getfixturevalue(kind), {"table": ROWS, "pictures": PIXELS}[kind]
+    same(StructuralEmbedding.load(estimator.save(tmp_path / "run")), estimator, x)
+    joblib.dump(estimator, tmp_path / "estimator.joblib")
+    pickled = joblib.load(tmp_path / "estimator.joblib")
+    same(pickled, estimator, x)
+    same(StructuralEmbedding.load(pickled.save(tmp_path / "again")), estimator, x)  # also without the optimisers' moments
+    model = sao.load(tmp_path / "run")
+    assert np.allclose(model.embed(x), estimator.transform(x), atol=1e-4)
+    assert not list((tmp_path / "run").rglob("*.pkl"))
+
+
+def test_another_process_fits_and_uses_it(table):
+    """As joblib does with n_jobs: an estimator goes there and a fitted one comes back."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        same(pool.submit(StructuralEmbedding(3, steps=20, random_state=0).fit, ROWS).result(), table, ROWS)
+        assert (pool.submit(table.transform, ROWS).result() == table.transform(ROWS)).all()
+
+
+def test_a_saved_table_is_embedded_by_the_command_line(table, tmp_path, monkeypatch):
+    from sao.cli import main
+
+    monkeypatch.setenv("SAO_CACHE", str(tmp_path / "cache"))
+    np.save(tmp_path / "rows.npy", ROWS)
+    table.save(tmp_path / "run")
+    assert main(["embed", str(tmp_path / "run"), str(tmp_path / "rows.npy"), "-o", str(tmp_path / "f.npz")]) == 0
+    assert np.allclose(np.load(tmp_path / "f.npz")["features"], table.transform(ROWS), atol=1e-4)
+
+
+def test_saving_twice_needs_a_word_and_loading_says_what_is_wrong(table, tmp_path):
+    table.save(tmp_path / "run")
+    with pytest.raises(InputError, match="holds a run already"):
+        table.save(tmp_path / "run")
+    table.save(tmp_path / "run", overwrite=True)
+    (tmp_path / "run" / "estimator.json").write_text("{")
+    with pytest.raises(InputError, match="holds no estimator, or a damaged one"):
+        StructuralEmbedding.load(tmp_path / "run")
+    with pytest.raises(InputError, match="is not a run"):
+        StructuralEmbedding.load(tmp_path)
+
+
+def test_a_random_state_object_is_saved_as_the_seed_it_gave(tmp_path):
+    estimator = StructuralEmbedding(2, steps=1, random_state=np.random.RandomState(4)).fit(ROWS)
+    loaded = StructuralEmbedding.load(estimator.save(tmp_path / "run"))
+    assert loaded.random_state == estimator.model_.config.seed
+    assert (loaded.transform(ROWS) == estimator.transform(ROWS)).all()
+
+
+def test_in_a_pipeline_and_a_grid():
+    pipeline: Any = make_pipeline(StandardScaler(), StructuralEmbedding(3, steps=2, random_state=0), LogisticRegression())
+    pipeline = clone(pipeline)
+    assert pipeline.fit(ROWS, LABELS).score(ROWS, LABELS) > 0.9
+    search = GridSearchCV(StructuralEmbedding(random_state=0, steps=1), {"n_clusters": [2, 3]}, cv=2).fit(ROWS)
+    assert search.best_params_["n_clusters"] in (2, 3)
+
+
+def test_ctrl_c_keeps_what_was_learnt(monkeypatch):
+    estimator = StructuralEmbedding(3, steps=10_000, random_state=0)
+    threading.Timer(1.5, lambda: signal.raise_signal(signal.SIGINT)).start()  # as a person types it, at any moment
+    with pytest.warns(UserWarning, match="interrupted after"):
+        estimator.fit(ROWS)
+    assert 0 < estimator.n_steps_ < 10_000
+    assert adjusted_rand_score(estimator.labels_, LABELS) > 0.5
+    assert np.isfinite(estimator.sample(2)).all()
+    before = estimator.n_steps_
+    assert joblib.hash(estimator.transform(ROWS)) == joblib.hash(estimator.transform(ROWS))
+    assert estimator.set_params(steps=1).fit(ROWS).n_steps_ == 1 != before
+
+
+def test_verbose_says_what_was_chosen_and_how_far_it_is(capsys):
+    StructuralEmbedding(2, steps=2, verbose=True, random_state=0).fit(ROWS)
+    said = capsys.readouterr().out
+    assert "auto: batch 30" in said
+    assert "step 2/2" in said
+    StructuralEmbedding(2, steps=2, random_state=0).fit(ROWS)
+    assert capsys.readouterr().out == ""
+
+
+def test_options_reach_the_configuration():
+    options = {"train.batch": np.int64(9), "objective.distance": "bhattacharyya", "discriminator.widths": [24]}
+    config = StructuralEmbedding(2, steps=1, options=options).fit(ROWS).model_.config
+    assert (config.train.batch, config.objective.distance, config.discriminator.widths) == (9, "bhattacharyya", (24,))
+    assert StructuralEmbedding(2, options={"train.epochs": 2, "train.batch": 30}).fit(ROWS).n_steps_ == 4
+
+
+def test_without_steps_the_length_fits_the_data():
+    assert StructuralEmbedding(2, random_state=0).fit(ROWS[:12, :1]).n_steps_ == 40
+
+
+@pytest.mark.parametrize(
+    ("x", "parameters", "said"),
+    [
+        (ROWS, {"n_clusters": 61}, "n_clusters=61"),
+        (ROWS, {"n_clusters": 2.5}, "n_clusters=2.5"),
+        (ROWS, {"feature": "head"}, "feature must be"),
+        (ROWS, {"steps": 0}, "train.steps"),
+        (ROWS, {"device": "toaster"}, "toaster"),
+        (ROWS, {"options": {"train.bach": 3}}, "did you mean train.batch"),
+        (ROWS, {"options": [3]}, "options must be a dict"),
+        (ROWS, {"options": {"train.batch": 61}}, "train.batch is 61"),
+        (np.ones((20, 3)), {}, "same value in all rows"),
+        (ROWS * 1e31, {}, "too large"),
+        (PIXELS.astype(np.float32), {}, "must be uint8"),
+        (PIXELS[:, :6], {}, "square"),
+        (PIXELS[:1], {}, "at least 2"),
+        (np.zeros((20, 8, 8), np.uint8), {}, "all the same"),
+    ],
+)
+def test_bad_input_is_one_line(x, parameters, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        StructuralEmbedding(**{"n_clusters": 2, "steps": 1, **parameters}).fit(x)
+    assert "\n" not in str(caught.value)
+
+
+def test_images_for_a_table_and_tables_for_images_are_refused(table, pictures):
+    for estimator, x in ((table, PIXELS), (pictures, ROWS), (pictures, PIXELS[:, :, :7]), (pictures, PIXELS / 255)):
+        with pytest.raises(ValueError, match=r"must be|expected"):
+            estimator.transform(x)
+
+
+def test_nothing_works_before_fit():
+    for use in (lambda e: e.transform(ROWS), lambda e: e.predict(ROWS), lambda e: e.sample(2), lambda e: e.save("x")):
+        with pytest.raises(NotFittedError):
+            use(StructuralEmbedding())
+
+
+def test_divergence_is_said_with_advice(monkeypatch):
+    def broken(self, inputs, step):
+        raise NonFiniteError("discriminator/distance")
+
+    monkeypatch.setattr(Structural, "step", broken)
+    with pytest.raises(Diverged, match="step 1: discriminator/distance is NaN or inf; set options"):
+        StructuralEmbedding(2).fit(ROWS)
+
+
+def test_fitting_again_forgets_the_kind_of_data_before():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator = StructuralEmbedding(2, steps=1, options={"generator.width": 8}, random_state=0)
+        assert estimator.fit(ROWS).sample(1).shape == (1, 4)
+        assert estimator.fit(PIXELS).sample(1).shape == (1, 8, 8, 1)
+        assert estimator.fit(ROWS[:, :2]).sample(1).shape == (1, 2)
