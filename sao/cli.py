@@ -98,6 +98,14 @@ def build_parser() -> Parser:
     bench.add_argument("--json", action="store_true")
 
     command("doctor", "check what is installed and whether training works, with a remedy for what does not")
+
+    reproduce = command("reproduce", "a table or figure of the paper, from training to the file", options=True)
+    reproduce.add_argument("target", metavar="TARGET", help="figure2: the double spirals, six panels and their numbers")
+    reproduce.add_argument("--out", help="folder for runs and results (default: runs/TARGET)")
+    reproduce.add_argument("--seeds", default="0", help="for example 0,1,2; the first one is drawn (default: 0)")
+    reproduce.add_argument("--controls", action="store_true", help="train every control too, for the table")
+    reproduce.add_argument("--steps", type=int, help="steps of each run (default: the preset's)")
+    reproduce.add_argument("--jobs", type=int, help="runs at a time (default: one for each core)")
     return parser
 
 
@@ -105,6 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Threads that wait by spinning take the core from the thread they wait for as soon as another program is busy: on two
     # shared cores a training step then took ten times as long. It must be said before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what a lost process means is said in one line, without a stack
     try:
         words, options = _split_options(sys.argv[1:] if arguments is None else arguments)
         parsed, rest = build_parser().parse_known_args(words)

@@ -100,6 +100,7 @@ class Train(Strict):
     ema: Annotated[Number, Field(ge=0, lt=1)] = 0.99
     device: str = "auto"
     threads: Positive | None = None
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"  # of passes that carry no Jacobian; auto: what is faster here
     check_every: Positive = 100  # steps after which processes compare their weights; a difference stops the run
     timeout_seconds: Positive = 60  # how long a process may not answer before the others give it up
 

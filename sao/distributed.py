@@ -6,6 +6,7 @@ comes back, and the sum of the parameter gradients over processes is the gradien
 """
 
 import itertools
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -96,7 +97,7 @@ def _exchange(collective: Callable[..., Any], *arguments: Any) -> None:
     try:
         collective(*arguments)
     except RuntimeError as error:  # a closed connection at once, silence after the timeout
-        reason = str(error).splitlines()[0].rpartition("] ")[2] if str(error) else type(error).__name__
+        reason = re.sub(r"^\[[^]]*\] ", "", str(error).partition("\n")[0]).partition(". ")[0]  # without place and advice
         raise Lost(f"a process of this run has ended or does not answer ({reason})") from None
 
 

@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -54,6 +55,7 @@ def joined(device: str = "auto", timeout_seconds: float = 60) -> Iterator[None]:
         _board.floor()
         raise
     finally:
+        _board.leave()
         _board = None
 
 
@@ -99,8 +101,8 @@ def launch_id() -> str | None:
 class _Board:
     """Notes that processes leave for each other."""
 
-    def __init__(self, store: Store, rank: int) -> None:
-        self.store, self.rank, self.turn = store, rank, 0
+    def __init__(self, store: Store, rank: int, size: int) -> None:
+        self.store, self.rank, self.size, self.turn = store, rank, size, 0
 
     def reported(self, action: Callable[[], Result]) -> Result:
         try:
@@ -135,6 +137,14 @@ class _Board:
         with suppress(distributed.Lost):
             self._read("spoken", patience=5)
 
+    def leave(self, patience: float = 5) -> None:
+        """Rank 0 goes last: without torchrun it holds the store, and the others may still have something to read."""
+        with suppress(distributed.Lost):
+            self._write(f"left {self.rank}", "yes")
+            deadline = time.monotonic() + patience
+            for rank in range(1, self.size) if self.rank == 0 else ():
+                self._read(f"left {rank}", max(0.0, deadline - time.monotonic()))
+
     def _write(self, key: str, text: str) -> None:
         try:
             self.store.set(key, text)
@@ -164,14 +174,41 @@ def _join(device: str, timeout_seconds: float) -> _Board:
         _take_accelerator(device)
     try:
         store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=JOIN_SECONDS)))
+        store = PrefixStore(_generation(store, rank, size), store)
         # Flags and checksums travel between CPUs also where gradients travel between GPUs.
         backend = "cpu:gloo,cuda:nccl" if accelerated else "gloo"
         timeout = timedelta(seconds=timeout_seconds)
         dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=timeout)
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, TimeoutError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"the processes could not meet ({reason}): start them with torchrun") from None
-    return _Board(PrefixStore("board", store), rank)
+    return _Board(PrefixStore("board", store), rank, size)
+
+
+def _generation(store: Store, rank: int, size: int) -> str:
+    """A name for this group that no earlier one had: torchrun keeps the store, with what dead processes wrote, over a restart.
+
+    Its own count of restarts is no such name, because machines count on their own. So rank 0 draws a number and gives it to
+    whoever asks, and is content when everyone has come with it.
+    """
+    deadline = time.monotonic() + JOIN_SECONDS
+    if rank > 0:
+        question = uuid.uuid4().hex
+        store.set(f"question {rank}", question)
+        store.wait([f"answer {question}"], timedelta(seconds=JOIN_SECONDS))
+        name = store.get(f"answer {question}").decode()
+        store.set(f"{name} {rank} is here", "yes")
+        return name
+    name = f"group {store.add('groups', 1)}"
+    missing = list(range(1, size))
+    while missing:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"rank {missing[0]} did not come within {JOIN_SECONDS} s")
+        for other in [other for other in missing if store.check([f"question {other}"])]:
+            store.set(f"answer {store.get(f'question {other}').decode()}", name)
+        missing = [other for other in missing if not store.check([f"{name} {other} is here"])]
+        time.sleep(0.01)
+    return name
 
 
 def _take_accelerator(device: str) -> None:

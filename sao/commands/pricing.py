@@ -11,7 +11,7 @@ import torch
 from sao.config import Config, build
 from sao.data.samples import Dataset, Images
 from sao.engine import checkpoint
-from sao.engine.device import choose_device, set_threads
+from sao.engine.device import choose_bfloat16, choose_device, set_threads
 from sao.engine.log import clock
 from sao.engine.loop import check_batch, new_method
 from sao.errors import InputError
@@ -39,6 +39,7 @@ def price_run(config: Config) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the bank is larger than the few samples that stand for the data set
         method = new_method(trial, dataset, choose_device(config.train.device))
+    method.bfloat16_passes = choose_bfloat16(config.train.precision, next(method.parameters()).device)
     seconds = _two_steps(method, dataset, trial)
     steps = config.steps_for(samples)
     scale = config.train.batch / trial_batch

@@ -1,4 +1,6 @@
-"""Which device, how many threads."""
+"""Which device, how many threads, which precision."""
+
+import time
 
 import torch
 
@@ -17,6 +19,25 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"train.device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
     return device
+
+
+def choose_bfloat16(name: str, device: torch.device, worthwhile: float = 1.5) -> bool:
+    """Whether passes are made in bfloat16; "auto" measures a matrix product, because some devices only imitate it, slowly."""
+    if name == "auto":
+        return product_seconds(torch.float32, device) > worthwhile * product_seconds(torch.bfloat16, device)
+    return name == "bfloat16"
+
+
+def product_seconds(dtype: torch.dtype, device: torch.device) -> float:
+    """The fastest of five products of square matrices."""
+    size = 256 if device.type == "cpu" else 4096
+    matrix = torch.ones(size, size, dtype=dtype, device=device)
+    seconds = []
+    for _ in range(6):  # the first also pays for warming up
+        started = time.perf_counter()
+        float((matrix @ matrix)[0, 0])  # reading a value waits for the device
+        seconds.append(time.perf_counter() - started)
+    return min(seconds[1:])
 
 
 def set_threads(threads: int | None) -> None:

@@ -15,6 +15,7 @@ from sao.config import Config
 from sao.data.batches import Batches
 from sao.data.samples import Dataset, Samples
 from sao.engine import checkpoint
+from sao.engine.device import choose_bfloat16
 from sao.engine.log import Log, Progress
 from sao.engine.pictures import save_samples
 from sao.engine.run import Run
@@ -49,6 +50,9 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
     mine = distributed.local_slice(config.train.batch)
     saved = first
     _check_start(method, batches, first, total)
+    method.bfloat16_passes = processes.main_only(lambda: choose_bfloat16(config.train.precision, device))
+    if method.bfloat16_passes:
+        log.say("passes that carry no Jacobian are made in bfloat16")
     with _stop_requests() as stop_requested:
         for step in range(first, total):
             rows = batch_rows(config.seed, step, config.train.batch, len(dataset.train))[mine]

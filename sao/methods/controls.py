@@ -45,7 +45,9 @@ class Supervised(Method):
         assert self.labels is not None, "a supervised method without labels can embed but not learn"
         rows = randomness.batch_rows(self.seed, step, self.batch, len(self.labels))
         images = self.augmentation(inputs, "discriminator", step, self.batch)
-        logits = distributed.gather(self.classifier(self.backbone.features(images)), self.batch)  # pyright: ignore[reportCallIssue]
+        with self.passes(images):
+            mine = self.classifier(self.backbone.features(images))  # pyright: ignore[reportCallIssue]
+        logits = distributed.gather(mine.to(images.dtype), self.batch)
         labels = self.labels[rows.to(self.labels.device)]  # of the whole batch: every process has them all
         loss = F.cross_entropy(logits, labels)
         self.optimisers["classifier"].zero_grad()

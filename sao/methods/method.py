@@ -23,6 +23,14 @@ class Method(nn.Module, ABC):
     """A learner: its state is its parameters and buffers, and its optimisers'."""
 
     optimisers: dict[str, Optimizer]
+    bfloat16_passes = False  # set by the engine, for the device
+
+    def passes(self, like: Tensor, allowed: bool = True) -> torch.autocast:
+        """Around a forward pass while learning: in bfloat16 where that is wanted. Its results are then cast back.
+
+        Losses stay outside, and so does whatever a Jacobian norm is taken of: both are computed in the data's own precision.
+        """
+        return torch.autocast(like.device.type, dtype=torch.bfloat16, enabled=self.bfloat16_passes and allowed)
 
     @abstractmethod
     def step(self, inputs: Tensor, step: int) -> Scalars:

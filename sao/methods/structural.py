@@ -75,8 +75,8 @@ class Structural(Method):
     # --- the two players ---------------------------------------------------------------------------------------------
 
     def _update_discriminator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
-        with torch.no_grad(), record_function("phase/generator"):
-            fake = self.generator(self._latents("discriminator latents", step, len(real), real))
+        with torch.no_grad(), record_function("phase/generator"), self.passes(real):
+            fake = self.generator(self._latents("discriminator latents", step, len(real), real)).to(real.dtype)
         inputs = torch.cat([real, fake])
         keys = torch.cat([real_keys, self._keys(fake)])
         smooth = self.objective.smoothness_weight > 0 and step % self.objective.smooth_every == 0
@@ -97,13 +97,14 @@ class Structural(Method):
         """Fresh noise, the updated D (frozen), and the real batch without a graph; its embeddings then enter the bank."""
         parameters = list(self.generator.parameters())
         self.discriminator.requires_grad_(False)
-        with record_function("phase/generator pass"):
-            fake = self.generator(self._latents("generator latents", step, len(real), real))
+        with record_function("phase/generator pass"), self.passes(real):
+            fake = self.generator(self._latents("generator latents", step, len(real), real)).to(real.dtype)
         keys = torch.cat([real_keys, self._keys(fake)])
         with record_function("phase/generator pass"):
-            with torch.no_grad():
-                real_embeddings = self.discriminator(real)[1]
-            embeddings = torch.cat([real_embeddings, self.discriminator(fake)[1]])
+            with self.passes(real):
+                with torch.no_grad():
+                    real_embeddings = self.discriminator(real)[1]
+                embeddings = torch.cat([real_embeddings, self.discriminator(fake)[1]]).to(real.dtype)
             real_z, fake_z, real_k, fake_k, _ = self._gathered(embeddings, keys, None)
             losses = self._generator_losses(real_z, fake_z, real_k, fake_k)
             self.optimisers["generator"].zero_grad()
@@ -198,8 +199,8 @@ class Structural(Method):
                 start = self._jacobian_start(step, inputs)[rows]
                 direction = output_direction(self._embedding, part, self.objective.power_steps, start=start)
             part.requires_grad_()
-        with record_function("phase/discriminator forward"):
-            embeddings = self.discriminator(part)[1]
+        with record_function("phase/discriminator forward"), self.passes(part, allowed=not smooth):
+            embeddings = self.discriminator(part)[1].to(part.dtype)
         if direction is None:
             return embeddings, None
         with record_function("phase/jacobian"):
@@ -213,8 +214,8 @@ class Structural(Method):
         """
         assert self.micro_batch is not None
         parts = [slice(start, start + self.micro_batch) for start in range(0, len(inputs), self.micro_batch)]
-        with torch.no_grad():
-            embeddings = torch.cat([self.discriminator(inputs[part])[1] for part in parts])
+        with torch.no_grad(), self.passes(inputs, allowed=not smooth):
+            embeddings = torch.cat([self.discriminator(inputs[part])[1] for part in parts]).to(inputs.dtype)
         embeddings.requires_grad_()
         losses, watched = self._discriminator_losses(embeddings, keys, None)
         (gradient,) = torch.autograd.grad(torch.stack(list(losses.values())).sum(), embeddings)
@@ -254,7 +255,9 @@ class Structural(Method):
         if self.bank is None:
             return inputs.new_empty(len(inputs), 0)
         with record_function("phase/momentum keys"):
-            return F.normalize(self.average_discriminator.network.features(inputs))  # pyright: ignore[reportCallIssue]
+            with self.passes(inputs):
+                features = self.average_discriminator.network.features(inputs)  # pyright: ignore[reportCallIssue]
+            return F.normalize(features.to(inputs.dtype))
 
     def _latents(self, purpose: str, step: int, rows: int, like: Tensor) -> Tensor:
         draws = torch.randn(self.batch, self.latent_size, generator=randomness.generator(self.seed, purpose, step))
