@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 THREADS := 1
 
-.PHONY: demo test lint bench clean
+.PHONY: help demo test lint bench clean
+
+help:                           ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 demo: $(VENV)/.installed        ## install everything and train on the built-in digits
 	$(BIN)/sao train
@@ -12,7 +15,7 @@ demo: $(VENV)/.installed        ## install everything and train on the built-in 
 test: $(VENV)/.installed lint   ## install everything and run all the tests
 	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.installed        ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
@@ -25,5 +28,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,metrics,track,tables]"
 	touch $@
 
-clean:
+clean:                          ## remove the virtual environment
 	rm -rf $(VENV)

@@ -1,0 +1,278 @@
+"""Run what a document says: its commands and its Python, in order, in a folder of its own, as a reader would type them.
+
+A fenced block names its language. `bash` and `python` are run, `diff` is applied to a copy of the package, `yaml` and `json`
+are parsed, `text` and `bibtex` are for the eye. A comment right above a block changes that:
+
+    <!-- takes: minutes -->    a training is run with networks and steps that are next to nothing; Python is compiled only
+    <!-- needs: network -->    not run: commands are parsed with their options and presets (also gpu, cluster)
+"""
+
+import ast
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+NEEDS = ("gpu", "network", "cluster")
+SMALL = {
+    "discriminator.widths": "[4, 8]",
+    "discriminator.blocks": "1",
+    "discriminator.embedding_size": "8",
+    "generator.width": "4",
+    "generator.depth": "1",
+    "generator.latent_size": "8",
+    "objective.bank": "8",
+    "train.batch": "8",
+    "train.steps": "2",
+    "train.threads": "1",
+    "log.evaluate_every": "2",
+    "log.sample_every": "2",
+    "log.checkpoint_every": "1",
+}
+
+
+class Wrong(AssertionError):
+    """Something in a document that does not work."""
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+    line: int
+    marks: dict[str, str]
+
+    @property
+    def runs(self) -> bool:
+        return "needs" not in self.marks
+
+    @property
+    def long(self) -> bool:
+        return "takes" in self.marks
+
+
+def blocks(text: str) -> list[Block]:
+    """The fenced blocks of a document, with the marks right above each."""
+    found: list[Block] = []
+    lines = text.splitlines()
+    start: int | None = None
+    for index, line in enumerate(lines):
+        if not line.lstrip().startswith("```"):
+            continue
+        if start is None:
+            start = index
+            continue
+        indent = len(lines[start]) - len(lines[start].lstrip())
+        body = "\n".join(row[indent:] for row in lines[start + 1 : index])
+        found.append(Block(lines[start].strip().strip("`"), body, start + 1, _marks(lines[:start])))
+        start = None
+    if start is not None:
+        raise Wrong(f"line {start + 1}: the block does not end")
+    return found
+
+
+def _marks(above: list[str]) -> dict[str, str]:
+    marks: dict[str, str] = {}
+    for line in reversed(above):
+        match = re.fullmatch(r"\s*<!-- (needs|takes): ([a-z]+) -->\s*", line)
+        if match is None:
+            break
+        marks[match[1]] = match[2]
+    if "needs" in marks and marks["needs"] not in NEEDS:
+        raise Wrong(f"a block needs {marks['needs']}: known are {', '.join(NEEDS)}")
+    return marks
+
+
+def commands(script: str) -> list[list[str]]:
+    """The words of each command of a shell block: continued lines joined, comments and settings of variables left out."""
+    found = []
+    for line in script.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        while words and re.match(r"[A-Za-z_][A-Za-z0-9_]*=", words[0]):
+            words = words[1:]
+        if words and words[0] not in ("export", "set"):
+            found.append(words)
+    return found
+
+
+def sao_words(words: list[str]) -> list[str] | None:
+    """What is given to sao by a command that runs it: by itself, through Python, or through torchrun."""
+    for index, word in enumerate(words):
+        if Path(word).name == "sao" and (index == 0 or words[index - 1] == "-m" or "torchrun" in words[:index]):
+            return words[index + 1 :]
+    return None
+
+
+def check(arguments: list[str]) -> Any:
+    """Parse the arguments of a sao command, and load the preset that it names with the options that it gives."""
+    from sao import cli
+    from sao.config import load_preset
+    from sao.errors import InputError
+
+    try:
+        others, options = cli._split_options(arguments)
+        parsed, rest = cli.build_parser().parse_known_args(others)
+        if rest or (options and not parsed.takes_options):
+            raise Wrong(f"sao {' '.join(arguments)}: it does not take {(rest or [*options])[0]}")
+        if parsed.takes_options:
+            load_preset(getattr(parsed, "preset", None) or "digits", options)
+        elif parsed.command == "presets" and parsed.name:
+            load_preset(parsed.name)
+    except InputError as error:
+        raise Wrong(f"sao {' '.join(arguments)}: {error}") from None
+    return parsed
+
+
+class Reader:
+    """Runs the blocks of one document in the current folder."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+
+    def read(self, text: str) -> None:
+        for block in blocks(text):
+            try:
+                self._read(block)
+            except Exception as error:
+                raise Wrong(f"line {block.line}: {type(error).__name__}: {error}") from error
+
+    def _read(self, block: Block) -> None:
+        actions: dict[str, Callable[[Block], None]] = {
+            "bash": self._shell,
+            "python": self._python,
+            "yaml": lambda b: self._options(b.text),
+            "json": lambda b: json.loads(b.text),
+            "text": lambda b: None,
+            "bibtex": lambda b: None,
+        }
+        if block.language not in actions:
+            raise Wrong(f"a block must name its language ({', '.join(actions)}), not {block.language!r}")
+        actions[block.language](block)
+
+    def _python(self, block: Block) -> None:
+        code = compile(block.text, f"line {block.line}", "exec")
+        if block.runs and not block.long:
+            exec(code, self.names)
+        else:
+            check_imports(block.text)
+
+    def _options(self, text: str) -> None:
+        from sao.config import build
+
+        build(yaml.safe_load(text))
+
+    def _shell(self, block: Block) -> None:
+        for words in commands(block.text):
+            arguments = sao_words(words)
+            if arguments is not None:
+                self._sao(arguments, block, alone=Path(words[0]).name == "sao")
+            elif words[0] == "make":
+                check_target(words[1:])
+            elif words[0] == "cat" and block.runs:
+                for name in words[1:]:
+                    Path(name).read_bytes()
+            elif block.runs:
+                raise Wrong(f"{' '.join(words)!r} cannot be run here: mark the block, or leave it out")
+
+    def _sao(self, arguments: list[str], block: Block, alone: bool) -> None:
+        parsed = check(arguments)
+        if not block.runs or not alone:
+            return
+        if block.long:
+            if parsed.command != "train":
+                return
+            arguments = [*arguments, *(word for name, value in SMALL.items() for word in (f"--{name}", value))]
+        from sao.cli import main
+
+        code = main(arguments)
+        if code != 0:
+            raise Wrong(f"sao {' '.join(arguments)} ended with exit code {code}")
+
+
+def check_imports(source: str) -> None:
+    """That what a program imports from sao is there."""
+    import importlib
+
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sao":
+            module = importlib.import_module(node.module or "")
+            for alias in node.names:
+                getattr(module, alias.name)
+
+
+def check_target(words: list[str]) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for word in words:
+        if "=" not in word and not re.search(rf"^{re.escape(word)}:", makefile, re.MULTILINE):
+            raise Wrong(f"the Makefile has no target {word}")
+
+
+def apply(diff: str, folder: Path) -> None:
+    """A small `patch`: every hunk's old lines must stand in the file exactly once, at any place."""
+    for part in re.split(r"(?m)^--- ", diff)[1:]:
+        header, *hunks = re.split(r"(?m)^@@.*\n", part)
+        old, new = (line.split()[0].split("/", 1) for line in header.replace("+++ ", "").splitlines()[:2])
+        target = folder / new[-1]
+        if old == ["", "dev/null"]:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text("".join(row[1:] + "\n" for row in hunks[0].splitlines()))
+            continue
+        text = target.read_text()
+        for hunk in hunks:
+            rows = hunk.splitlines()
+            before = "".join(row[1:] + "\n" for row in rows if not row.startswith("+"))
+            after = "".join(row[1:] + "\n" for row in rows if not row.startswith("-"))
+            if text.count(before) != 1:
+                raise Wrong(f"{new[-1]} has these lines {text.count(before)} times, not once:\n{before}")
+            text = text.replace(before, after)
+        target.write_text(text)
+
+
+def run_apart(document: Path, folder: Path) -> None:
+    """Read a document that changes the package: in a process of its own, with a copy of the package."""
+    import shutil
+
+    shutil.copytree(ROOT / "sao", folder / "copy" / "sao", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "here").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(folder / "copy")}
+    program = [sys.executable, str(Path(__file__)), str(document), str(folder / "copy")]
+    done = subprocess.run(program, cwd=folder / "here", env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Wrong(done.stderr[-3000:])
+
+
+def prepare(folder: Path) -> None:
+    """What a reader is supposed to have: a folder of photographs and a table."""
+    import numpy as np
+    from PIL import Image
+
+    draws = np.random.default_rng(0)
+    for kind in ("indoors", "outdoors"):
+        (folder / "photos" / kind).mkdir(parents=True)
+        for index in range(12):
+            pixels = draws.integers(0, 256, (20, 24, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / "photos" / kind / f"{index}.png")
+    rows = draws.normal(size=(60, 3))
+    lines = ["height,width,weight", *(",".join(f"{value:.4f}" for value in row) for row in rows)]
+    (folder / "table.csv").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")  # as pytest is told in pyproject.toml
+    warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch.*")
+    text = Path(sys.argv[1]).read_text()
+    # Every change is made before anything of the package is imported.
+    for block in blocks(text):
+        if block.language == "diff":
+            apply(block.text, Path(sys.argv[2]))
+    Reader().read(re.sub(r"(?ms)^```diff\n.*?^```$", "```text\n```", text))

@@ -1,0 +1,184 @@
+"""README and docs say nothing that does not work: commands and code are run, names, options, links and files are looked up."""
+
+import pkgutil
+import re
+from functools import cache
+from pathlib import Path
+
+import documents
+import pytest
+from documents import ROOT, Reader, Wrong
+
+from sao.cli import build_parser
+from sao.config import option_names, preset_names
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+GROUPS = "|".join(sorted({name.split(".")[0] for name in option_names() if "." in name}))
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """One folder in which the documents are read one after another, with what a reader is supposed to have."""
+    folder = tmp_path_factory.mktemp("reader")
+    documents.prepare(folder)
+    return folder
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=named)
+def test_every_block_of_a_document_runs(path, here, tmp_path, monkeypatch):
+    text = path.read_text(encoding="utf-8")
+    if "```diff" in text:
+        documents.run_apart(path, tmp_path)
+        return
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("SAO_CACHE", str(here / "cache"))
+    Reader().read(text)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=named)
+def test_what_a_document_names_is_there(path):
+    text = path.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if not target.startswith(("http://", "https://")):
+            assert (path.parent / target).exists(), target
+    prose = re.sub(r"(?ms)^```.*?^```$", "", text)
+    for code in re.findall(r"`([^`\n]+)`", prose):
+        check_code(code)
+
+
+def check_code(code: str) -> None:
+    """A span of code in a sentence: a command, an option, a file of the repository, or a name of the package."""
+    if (command := re.match(r"sao ([a-z]+)", code)) is not None:
+        assert command[1] in subcommands(), code
+    for option in re.findall(rf"(?<![\w./])(?:--)?((?:{GROUPS})\.[a-z_.]+)", code):
+        assert option in option_names() or option.endswith(".py") or option in sources(), code
+    if re.fullmatch(r"(sao|tests|docs|results|benchmarks)/[\w./-]*", code):
+        assert (ROOT / code).exists(), code
+    if re.fullmatch(r"sao(\.\w+)+", code):
+        pkgutil.resolve_name(code)
+    if (target := re.match(r"make ([a-z]+)", code)) is not None:
+        documents.check_target([target[1]])
+
+
+@cache
+def subcommands() -> set[str]:
+    actions = build_parser()._actions
+    return {name for action in actions if isinstance(action.choices, dict) for name in action.choices}
+
+
+@cache
+def sources() -> set[str]:
+    """Modules written as PART.MODULE."""
+    return {f"{path.parent.name}.{path.stem}" for path in (ROOT / "sao").rglob("*.py")}
+
+
+def test_every_command_is_in_the_readme():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in subcommands():
+        assert f"sao {command}" in text, command
+
+
+def test_the_tree_of_the_readme_is_the_tree():
+    """Each line of the drawing names a file or folder; each part of the package has a line."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    drawing = next(block.text for block in documents.blocks(text) if block.text.startswith("sao/\n"))
+    folders: list[str] = []
+    shown = set()
+    for line in drawing.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        names = line.split("  ")[depth].split()
+        folders[depth:] = [names[0]] if names[0].endswith("/") else []
+        for name in names:
+            path = "".join(folders[:depth]) + name
+            assert (ROOT / path).exists(), path
+            shown.add(path.rstrip("/"))
+    parts = {named(path) for path in (ROOT / "sao").iterdir() if path.name not in ("__pycache__", "__main__.py", "py.typed")}
+    assert not parts - shown - {"sao/__init__.py"}
+
+
+def test_every_number_of_the_readme_stands_in_the_file_that_it_is_from():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.partition("## What works today")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+    assert rows
+    for _, measured, *_, origin in rows:
+        (target,) = re.findall(r"\]\(([^)]+)\)", origin)
+        numbers = re.findall(r"\d+(?:[.,]\d+)*", measured)
+        source = re.findall(r"\d+(?:[.,]\d+)*", (ROOT / target).read_text(encoding="utf-8"))
+        assert numbers, measured
+        assert set(numbers) <= set(source), measured
+
+
+def test_every_preset_says_its_command_and_that_command_exists():
+    from sao.config import preset_text
+
+    for name in preset_names():
+        (command,) = re.findall(r"^# command: sao (.*?)(?:  +\(.*)?$", preset_text(name), re.MULTILINE)
+        assert documents.check(command.split()).command == "train"
+
+
+# --- the reader itself: what it must not let pass ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```bash\nsao tran\n```",
+        "```bash\nsao train --train.bacth 3 --dry-run\n```",
+        "```bash\nsao presets nothing\n```",
+        "```bash\nsao embed nothing digits -o f.npz\n```",
+        "```bash\nmake coffee\n```",
+        "```bash\ncurl example.org\n```",
+        "<!-- needs: gpu -->\n```bash\nsao train cifar11\n```",
+        "<!-- needs: gpu -->\n```bash\ntorchrun --nproc-per-node 2 -m sao train --objective.nothing 3\n```",
+        "<!-- needs: gpu -->\n```bash\nOMP_NUM_THREADS=1 sao train \\\n  --nothing\n```",
+        "<!-- takes: minutes -->\n```bash\nsao train --objective.distance nothing\n```",
+        "<!-- needs: luck -->\n```bash\nsao presets\n```",
+        "```python\nimport sao\nsao.nothing\n```",
+        "<!-- takes: minutes -->\n```python\nx = = 3\n```",
+        "<!-- takes: minutes -->\n```python\nfrom sao.objectives import nothing\n```",
+        "```yaml\ntrian: {batch: 3}\n```",
+        "```json\n{\n```",
+        "```\nsao train\n```",
+        "```bash\nsao presets",
+    ],
+)
+def test_the_reader_refuses_what_does_not_work(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Wrong):
+        Reader().read(text)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```bash\nsao presets cifar10  # every option\n```",
+        "<!-- needs: network -->\n```bash\npip install sao\nsao train cifar10 --train.batch=64\n```",
+        "<!-- needs: cluster -->\n```bash\nsrun torchrun --nnodes 2 -m sao train imagenet10 --data FOLDER\n```",
+        "```python\nimport sao\n```\n```python\nassert sao.__version__\n```",
+        "```yaml\ntrain: {batch: 64}\n```",
+    ],
+)
+def test_the_reader_accepts_what_works(text):
+    Reader().read(text)
+
+
+@pytest.mark.parametrize("code", ["sao tran", "--train.bacth", "sao/nothing.py", "sao.objectives.nothing", "make coffee"])
+def test_names_that_are_not_there_are_noticed(code):
+    with pytest.raises((AssertionError, AttributeError)):
+        check_code(code)
+
+
+def test_a_diff_is_applied_where_its_lines_stand_exactly_once(tmp_path):
+    (tmp_path / "a.py").write_text("one\ntwo\nthree\ntwo\n")
+    documents.apply("--- a/a.py\n+++ b/a.py\n@@\n one\n-two\n+2\n three\n--- /dev/null\n+++ b/new/b.py\n@@\n+first\n", tmp_path)
+    assert (tmp_path / "a.py").read_text() == "one\n2\nthree\ntwo\n"
+    assert (tmp_path / "new" / "b.py").read_text() == "first\n"
+    for wrong in (" four\n+4\n", "-three\n-three\n"):
+        with pytest.raises(Wrong, match="0 times"):
+            documents.apply(f"--- a/a.py\n+++ b/a.py\n@@\n{wrong}", tmp_path)
