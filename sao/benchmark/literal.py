@@ -28,7 +28,7 @@ class Literal(Structural):
         return {name: value.detach() for name, value in scalars.items()}
 
     def _update_discriminator(self, real: Tensor, real_keys: Tensor, step: int):
-        fake = self.generator(self._latents("discriminator latents", step, len(real), real)).detach()
+        fake = self.generator(self._latents("discriminator latents", step, real)).detach()
         keys = torch.cat([real_keys, self._keys(fake)])
         both = torch.cat([real, fake])
         embeddings = self.discriminator(both)[1]
@@ -39,7 +39,7 @@ class Literal(Structural):
         return self._update("discriminator", list(self.discriminator.parameters()), losses, watched)
 
     def _update_generator(self, real: Tensor, real_keys: Tensor, step: int):
-        fake = self.generator(self._latents("generator latents", step, len(real), real))
+        fake = self.generator(self._latents("generator latents", step, real))
         keys = torch.cat([real_keys, self._keys(fake)])
         embeddings = self.discriminator(torch.cat([real, fake]))[1]
         real_z, fake_z, real_k, fake_k, _ = self._gathered(embeddings, keys, None)

@@ -68,7 +68,7 @@ def build_networks(config: Config, shape: tuple[int, ...]) -> Networks:
         width = (config.discriminator.widths or (128,))[-1]
         discriminator = VectorDiscriminator(shape[0], width, config.discriminator.blocks, embedding_size, spectral)
         generator = VectorGenerator(shape[0], config.generator.width, config.generator.depth, latent_size)
-        return Networks(discriminator, generator, latent_size, width, embedding_size, shape)
+        return Networks(discriminator, generator, latent_size, width, embedding_size)
     channels, height, width = shape
     if height != width or not 8 <= height <= 256:
         raise InputError(f"images must be square with 8 to 256 pixels a side, got {height}x{width}: set --data.size")
@@ -76,7 +76,7 @@ def build_networks(config: Config, shape: tuple[int, ...]) -> Networks:
     blocks = [config.discriminator.blocks] * len(widths)
     discriminator = Discriminator(channels, widths, blocks, downsample, embedding_size, spectral)
     generator = Generator(height, channels, config.generator.width, config.generator.depth, latent_size)
-    return Networks(discriminator, generator, latent_size, widths[-1], embedding_size, shape)
+    return Networks(discriminator, generator, latent_size, widths[-1], embedding_size)
 
 
 def _arguments(optimiser: Optimiser) -> dict:

@@ -4,7 +4,7 @@ One step is one update of D and one of G. Every term is computed from the gather
 random draw is a function of (seed, purpose, step).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,6 @@ class Networks:
     latent_size: int
     backbone_size: int
     embedding_size: int
-    sample_shape: tuple[int, ...] = field(default=())
 
 
 class Structural(Method):
@@ -76,7 +75,7 @@ class Structural(Method):
 
     def _update_discriminator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
         with torch.no_grad(), record_function("phase/generator"), self.passes(real):
-            fake = self.generator(self._latents("discriminator latents", step, len(real), real)).to(real.dtype)
+            fake = self.generator(self._latents("discriminator latents", step, real)).to(real.dtype)
         inputs = torch.cat([real, fake])
         keys = torch.cat([real_keys, self._keys(fake)])
         smooth = self.objective.smoothness_weight > 0 and step % self.objective.smooth_every == 0
@@ -98,7 +97,7 @@ class Structural(Method):
         parameters = list(self.generator.parameters())
         self.discriminator.requires_grad_(False)
         with record_function("phase/generator pass"), self.passes(real):
-            fake = self.generator(self._latents("generator latents", step, len(real), real)).to(real.dtype)
+            fake = self.generator(self._latents("generator latents", step, real)).to(real.dtype)
         keys = torch.cat([real_keys, self._keys(fake)])
         with record_function("phase/generator pass"):
             with self.passes(real):
@@ -259,7 +258,7 @@ class Structural(Method):
                 features = self.average_discriminator.network.features(inputs)  # pyright: ignore[reportCallIssue]
             return F.normalize(features.to(inputs.dtype))
 
-    def _latents(self, purpose: str, step: int, rows: int, like: Tensor) -> Tensor:
+    def _latents(self, purpose: str, step: int, like: Tensor) -> Tensor:
         draws = torch.randn(self.batch, self.latent_size, generator=randomness.generator(self.seed, purpose, step))
         return draws[distributed.local_slice(self.batch)].to(like)
 
