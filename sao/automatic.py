@@ -17,7 +17,7 @@ from sao import distributed
 from sao.config import Config, build
 from sao.data.batches import Batches
 from sao.data.samples import Dataset, Images, Samples
-from sao.engine.device import choose_device, set_threads
+from sao.engine.device import choose_bfloat16, choose_device, set_threads
 from sao.engine.log import clock
 from sao.engine.loop import new_method
 from sao.errors import InputError
@@ -221,6 +221,7 @@ def _time(config: Config, dataset: Dataset) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it has to say is said when the run's own learner is built
         method = new_method(config, dataset, device)
+    method.bfloat16_passes = choose_bfloat16(config.train.precision, device)
     batches, seconds = Batches(dataset.train, device), 0.0
     for step in range(2):
         rows = batch_rows(config.seed, step, config.train.batch, len(dataset.train))

@@ -22,7 +22,7 @@ from sao.data.batches import Batches
 from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.data.tables import LARGEST_VALUE, Standardiser
 from sao.engine import checkpoint
-from sao.engine.device import choose_device, set_threads
+from sao.engine.device import choose_bfloat16, choose_device, set_threads
 from sao.engine.log import Progress
 from sao.engine.loop import Diverged, new_method
 from sao.engine.run import DataFacts, Run
@@ -112,7 +112,9 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         config, self.notes_ = chosen(asked, samples, by_hand.keys())
         dataset = Dataset(SOURCE, samples, samples)
         set_threads(config.train.threads)
-        method = new_method(config, dataset, choose_device(config.train.device))
+        device = choose_device(config.train.device)
+        method = new_method(config, dataset, device)
+        method.bfloat16_passes = choose_bfloat16(config.train.precision, device)
         self.n_steps_ = self._train(method, config, samples)
         facts = DataFacts.of(dataset, None if standardiser is None else standardiser.to_dict())
         self._use(Model(config, facts, method, self.n_steps_))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from sao.automatic import chosen
 from sao.config import Config, build
 from sao.data.samples import Dataset, Images
 from sao.engine import checkpoint
@@ -30,8 +31,12 @@ KNOWN = {
 PIXELS_AT_ONCE = 32 * 32 * 32  # a trial batch of 32 images of 32x32, or as many larger ones as have the same area
 
 
-def price_run(config: Config) -> int:
+def price_run(config: Config, automatic: dict[str, str] | None = None) -> int:
     dataset, samples, note = _data(config)
+    if automatic is not None and len(dataset.train) == samples:  # not for a few random pixels that stand for the data
+        config, reasons = chosen(config, dataset.train, automatic.keys())
+        print("\n".join(reasons))
+    check_batch(config, samples)
     area = int(np.prod(dataset.train.shape[1:]))
     trial_batch = max(4, min(config.train.batch, len(dataset.train), PIXELS_AT_ONCE // max(area, 1)))
     trial = build(config.model_dump(mode="json"), {"train.batch": str(trial_batch)})
@@ -64,7 +69,6 @@ def _data(config: Config) -> tuple[Dataset, int, str]:
         if config.data.source not in KNOWN:
             raise
     else:
-        check_batch(config, len(dataset.train))
         return dataset, len(dataset.train), f"data        {dataset.name}, {len(dataset.train)} training samples"
     samples, size, channels = KNOWN[config.data.source]
     size = config.data.size or size

@@ -18,10 +18,15 @@ def run(arguments: Namespace) -> int:
         if arguments.dry_run:
             if distributed.world_size() > 1:
                 raise InputError("--dry-run prices one process: leave torchrun out")
-            return price(config)
+            return price(config, _by_hand(arguments))
         out = Path(f"runs/{_name(arguments)}" if arguments.out is None else arguments.out)
-        automatic = arguments.auto or (arguments.source is not None and arguments.preset is None)
-        return start(config, out, arguments.overwrite, arguments.options if automatic else None)
+        return start(config, out, arguments.overwrite, _by_hand(arguments))
+
+
+def _by_hand(arguments: Namespace) -> dict[str, str] | None:
+    """The options that a person gave, where the rest is to be chosen for the data; else None."""
+    automatic = arguments.auto or (arguments.source is not None and arguments.preset is None)
+    return arguments.options if automatic else None
 
 
 def _config(arguments: Namespace) -> Config:

@@ -168,7 +168,7 @@ def describe(config: Config, opened: Opened, method: Method) -> str:
     )
 
 
-def price(config: Config) -> int:
+def price(config: Config, automatic: dict[str, str] | None) -> int:
     from sao.commands.pricing import price_run
 
-    return price_run(config)
+    return price_run(config, automatic)

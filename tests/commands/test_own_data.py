@@ -142,6 +142,14 @@ def test_a_preset_given_with_the_data_is_taken_as_it_is(tmp_path):
     assert "auto: bank" in said
 
 
+def test_a_dry_run_prices_what_would_be_chosen(tmp_path):
+    np.save(tmp_path / "x.npy", DRAWS.normal(0, 1, (40, 3)))
+    said, _ = sao(tmp_path / "price", "train", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", "--dry-run")
+    assert "auto: perceptrons" in said
+    assert "whole run   72 steps" in said  # two for each of 36 training samples; the preset's batch would not even fit
+    assert not (tmp_path / "run").exists()
+
+
 def test_hopeless_data_is_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
     np.save(tmp_path / "same.npy", np.zeros((30, 8, 8), np.uint8))
