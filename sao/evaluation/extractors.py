@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from sao.errors import InputError
+from sao.torchvision_import import import_torchvision
 
 INCEPTION_URL = "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
 INCEPTION_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
@@ -69,6 +70,7 @@ def inception(path: Path) -> Extractor:
     """torch-fidelity's port of the TensorFlow Inception; only the published weights may call their results plain `fid`."""
     _require("torch_fidelity", "torch-fidelity")
     try:
+        import_torchvision()  # torch-fidelity imports it; see there what can go wrong
         from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
     except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision that was built for another torch
         raise InputError(

@@ -1,32 +1,13 @@
 """Real data for the evaluator: the 8x8 digits inside scikit-learn, split once."""
 
-import importlib
-import sys
-
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from sao.torchvision_import import import_torchvision
 
-def import_torchvision() -> None:
-    """torch-fidelity, an oracle here, needs torchvision but none of its compiled operators.
-
-    A torchvision built for another kind of torch (CUDA beside CPU) fails only for want of their declarations.
-    """
-    try:
-        importlib.import_module("torchvision")
-    except RuntimeError:
-        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-            del sys.modules[name]
-        library = torch.library.Library("torchvision", "DEF")
-        for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import_torchvision.kept = library  # pyright: ignore[reportFunctionMemberAccess]  # it undeclares when collected
-        importlib.import_module("torchvision")
-
-
-import_torchvision()
+import_torchvision()  # torch-fidelity, an oracle here, needs it
 
 
 @pytest.fixture(scope="session")
