@@ -217,7 +217,10 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         options = {"data.source": SOURCE, "train.device": self.device, "seed": _drawn_seed(self.random_state)}
         if self.steps is not None:
             options["train.steps"] = self.steps
-        options = (self.options or {}) | options
+        by_name = self.options or {}
+        if twice := by_name.keys() & options.keys():
+            raise InputError(f"options holds {min(twice)}: set it by the parameters random_state, steps and device instead")
+        options |= by_name
         return {key: value if isinstance(value, str) else json.dumps(value, default=_plain) for key, value in options.items()}
 
     def _checked(self, X: Any, reset: bool) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import signal
-import threading
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -25,8 +24,10 @@ import sao
 from sao import StructuralEmbedding
 from sao.engine.loop import Diverged
 from sao.errors import InputError
+from sao.memory import MemoryBank
 from sao.methods import NonFiniteError
 from sao.methods.structural import Structural
+from sao.networks import MovingAverage
 
 # No check of scikit-learn is exempted. Two of them it skips by itself: array API input, unless SCIPY_ARRAY_API is set, and
 # data frames, unless pandas is there.
@@ -183,17 +184,27 @@ def test_in_a_pipeline_and_a_grid():
     assert search.best_params_["n_clusters"] in (2, 3)
 
 
-def test_ctrl_c_keeps_what_was_learnt(monkeypatch):
+@pytest.mark.parametrize(("owner", "name"), [(Structural, "step"), (MemoryBank, "push"), (MovingAverage, "update")])
+@pytest.mark.usefixtures("table")  # torch warns of itself when it is first used in forward mode, and must not do so here
+def test_ctrl_c_keeps_what_was_learnt(monkeypatch, owner, name):
+    """Also between the update of one player and of the other."""
+    function, calls = getattr(owner, name), 0
+
+    def interrupted(*args, **kwargs):
+        nonlocal calls
+        calls += 1
+        if calls == 8:
+            signal.raise_signal(signal.SIGINT)  # as a person types it
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, interrupted)
     estimator = StructuralEmbedding(3, steps=10_000, random_state=0)
-    threading.Timer(1.5, lambda: signal.raise_signal(signal.SIGINT)).start()  # as a person types it, at any moment
     with pytest.warns(UserWarning, match="interrupted after"):
         estimator.fit(ROWS)
-    assert 0 < estimator.n_steps_ < 10_000
+    assert 2 < estimator.n_steps_ < 8
     assert adjusted_rand_score(estimator.labels_, LABELS) > 0.5
     assert np.isfinite(estimator.sample(2)).all()
-    before = estimator.n_steps_
-    assert joblib.hash(estimator.transform(ROWS)) == joblib.hash(estimator.transform(ROWS))
-    assert estimator.set_params(steps=1).fit(ROWS).n_steps_ == 1 != before
+    assert estimator.set_params(steps=1).fit(ROWS).n_steps_ == 1
 
 
 def test_verbose_says_what_was_chosen_and_how_far_it_is(capsys):
@@ -226,6 +237,7 @@ def test_without_steps_the_length_fits_the_data():
         (ROWS, {"device": "toaster"}, "toaster"),
         (ROWS, {"options": {"train.bach": 3}}, "did you mean train.batch"),
         (ROWS, {"options": [3]}, "options must be a dict"),
+        (ROWS, {"options": {"seed": 3}}, "random_state"),
         (ROWS, {"options": {"train.batch": 61}}, "train.batch is 61"),
         (np.ones((20, 3)), {}, "same value in all rows"),
         (ROWS * 1e31, {}, "too large"),
