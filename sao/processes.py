@@ -182,7 +182,11 @@ def _join(device: str, timeout_seconds: float) -> _Board:
     except (ValueError, RuntimeError, TimeoutError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"the processes could not meet ({reason}): start them with torchrun") from None
-    return _Board(PrefixStore("board", store), rank, size)
+    board = _Board(PrefixStore("board", store), rank, size)
+    # Nobody goes on, and perhaps away again, while others are still connecting to it.
+    board.reported(lambda: None)
+    board.results(range(size))
+    return board
 
 
 def _generation(store: Store, rank: int, size: int) -> str:

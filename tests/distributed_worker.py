@@ -1,0 +1,256 @@
+"""What a process of a group does in tests/test_distributed.py, and how such a group is started without torchrun."""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tiny  # its server forks processes that have imported everything
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+
+from sao import distributed, processes
+from sao.data.batches import Batches
+from sao.data.samples import Dataset
+from sao.data.sources import spirals
+from sao.engine import checkpoint
+from sao.engine.features import extract, extract_together
+from sao.engine.loop import new_method
+from sao.methods import Method
+from sao.randomness import batch_rows
+
+_VECTORS = {"data__source": "spirals", "discriminator__widths": "[8]"}
+CASES: dict[str, dict[str, Any]] = {
+    "jsd": {"objective__distance": "jensen_shannon"},
+    "bhattacharyya": {"objective__distance": "bhattacharyya", "objective__smooth_every": 2, **_VECTORS},
+    "hinge": {"objective__distance": "hinge", **_VECTORS},
+    "supervised": {"method": "supervised", "data__flip": "true", "data__crop": 0.5, "data__jitter": 1.0},
+    "micro-batches": {"train__micro_batch": 10},  # three processes have 10, 10 and 12 rows of [real; fake]
+}
+STEPS = 10
+BEFORE = 3  # steps before the checkpoint that all worlds begin with: moments are there, and the bank is not empty
+
+
+def start(world: int, folder: Path, target: str, *arguments: Any) -> list[Any]:
+    """Processes that run a function of this module as ranks of one group; what each says goes to FOLDER/rank-R.txt."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port, group = free_port(), []
+    for rank in range(world):
+        values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        environment = {name: str(value) for name, value in values.items()}
+        said = str(folder / f"rank-{rank}.txt")
+        process = tiny._server.Process(target=_begin, args=(environment, said, target, arguments))
+        process.start()
+        group.append(process)
+    return group
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(happened: Callable[[], bool], seconds: float = 300) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def finish(group: list[Any], seconds: float = 300) -> list[int]:
+    """Exit codes; negative for a signal."""
+    for process in group:
+        process.join(seconds)
+        assert process.exitcode is not None, "a process did not end"
+    return [process.exitcode for process in group]
+
+
+def said(folder: Path) -> list[str]:
+    """Lines that begin with `sao:`, of all ranks."""
+    texts = [path.read_text() for path in sorted(folder.glob("rank-*.txt"))]
+    assert not any("Traceback" in text for text in texts), texts
+    lines = [line for text in texts for line in text.splitlines()]
+    return [line for line in lines if line.startswith("sao:") and not line.startswith("sao: warning")]
+
+
+def _begin(environment: dict[str, str], output: str, target: str, arguments: tuple[Any, ...]) -> None:
+    os.environ |= environment | {"OMP_WAIT_POLICY": "PASSIVE"}
+    torch.set_num_threads(1)
+    for number in (1, 2):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    code = globals()[target](*arguments)
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def command(*words: str) -> int:
+    from sao.cli import main
+
+    return main(list(words))
+
+
+def commands(folders: list[str], lists: list[tuple[int, list[str]]]) -> int:
+    """Commands one after the other, each in a group of its own (port, words) and each rank in a folder of its own."""
+    from sao.cli import main
+
+    os.chdir(folders[int(os.environ["RANK"])])
+    for number, (port, words) in enumerate(lists):
+        os.environ["MASTER_PORT"] = str(port)
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = end.code
+        print(f"{number} ended with {code}", flush=True)
+        if dist.is_initialized():  # the process would have ended
+            dist.destroy_process_group()
+    return 0
+
+
+def dying_command(rank: int, call: int, *words: str) -> int:
+    """A command in which the step method of one rank is killed the n-th time it is called."""
+    return _disturbed(rank, call, lambda method: os.kill(os.getpid(), signal.SIGKILL), words)
+
+
+def stopping_command(rank: int, call: int, *words: str) -> int:
+    """A command in which one rank stops to answer, as when its machine has lost the network."""
+    return _disturbed(rank, call, lambda method: os.kill(os.getpid(), signal.SIGSTOP), words)
+
+
+def differing_command(rank: int, call: int, *words: str) -> int:
+    """A command in which the smallest possible error creeps into one weight of one rank."""
+
+    def nudge(method: Method) -> None:
+        weight = next(method.parameters()).data.view(-1)
+        weight[0] = weight[0].nextafter(torch.tensor(2.0))
+
+    return _disturbed(rank, call, nudge, words)
+
+
+def diverging_command(rank: int, call: int, *words: str) -> int:
+    """A command in which one rank alone meets a number that is not finite."""
+
+    def fail(method: Method) -> None:
+        raise FloatingPointError("function returned NaN or inf")
+
+    return _disturbed(rank, call, fail, words)
+
+
+def _disturbed(rank: int, call: int, event: Callable[[Method], None], words: tuple[str, ...]) -> int:
+    from sao.methods import Structural
+
+    step, calls = Structural.step, 0
+
+    def disturbed(self: Any, *args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call and distributed.rank() == rank:
+            event(self)
+        return step(self, *args)
+
+    setattr(Structural, "step", disturbed)  # noqa: B010 (this process is made for one command)
+    return command(*words)
+
+
+def trajectories(folder: str) -> None:
+    """Every case from its checkpoint, and a few facts about the group, into FOLDER."""
+    with processes.joined("cpu"):
+        for name in CASES:
+            trajectory(name, Path(folder))
+        target = Path(folder) / f"facts-{distributed.world_size()}-{distributed.rank()}.json"
+        target.write_text(json.dumps(_facts()))
+
+
+def _facts() -> dict[str, Any]:
+    method, data = tiny.method(), tiny.dataset()
+    counts = {}
+    for name in ("jsd", "supervised", "micro-batches"):
+        with counted() as counter:
+            learner, batches, config = prepared(name)
+            learner.step(_rows(learner, batches, config, 0), 0)
+        counts[name] = dict(counter)
+    device, sizes = torch.device("cpu"), (len(data.test), 1)
+    parts = [data.test.select(torch.arange(size).numpy()) for size in sizes]
+    return {
+        "collectives": counts,
+        "features": [
+            float(abs(extract_together(method.features, part, device) - extract(method.features, part, device)).max())
+            for part in parts
+        ],
+        "same": [distributed.same(7, -7), distributed.same(7, distributed.rank())],
+        "any": [distributed.any_of(False), distributed.any_of(distributed.rank() == 1)],
+        "told": processes.main_only(lambda: f"by {distributed.rank()}"),
+        "turns": processes.main_first(lambda: distributed.rank()),
+    }
+
+
+@contextmanager
+def counted() -> Iterator[Counter]:
+    """The collectives of a block, by name."""
+    counter: Counter = Counter()
+    originals = {name: getattr(dist, name) for name in dir(dist) if name in _COLLECTIVES}
+    for name, original in originals.items():
+
+        def wrapped(*args, name=name, original=original, **kwargs):
+            counter[name] += 1
+            return original(*args, **kwargs)
+
+        setattr(dist, name, wrapped)
+    try:
+        yield counter
+    finally:
+        for name, original in originals.items():
+            setattr(dist, name, original)
+
+
+_COLLECTIVES = (
+    "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "reduce_scatter", "reduce_scatter_tensor",
+    "broadcast", "broadcast_object_list", "barrier", "all_to_all", "gather", "reduce", "scatter", "send", "recv",
+)  # fmt: skip
+
+
+def data_of(name: str) -> Dataset:
+    return spirals(samples=200) if CASES[name].get("data__source") == "spirals" else tiny.dataset()
+
+
+def prepared(name: str) -> tuple[Method, Batches, Any]:
+    config, data = tiny.config(**CASES[name]), data_of(name)
+    method = new_method(config, data, torch.device("cpu"))
+    return method.double(), Batches(data.train, torch.device("cpu")), config
+
+
+def make_checkpoint(name: str, folder: Path) -> None:
+    method, batches, config = prepared(name)
+    for step in range(BEFORE):
+        method.step(_rows(method, batches, config, step), step)
+    checkpoint.save(folder / name, method, BEFORE, keep=1)
+
+
+def trajectory(name: str, folder: Path) -> None:
+    """Steps from the checkpoint; losses of each, gradients of the first, weights and bank after the first and the last."""
+    method, batches, config = prepared(name)
+    step = checkpoint.load_newest(folder / name, method, report=print)
+    found: dict[str, torch.Tensor] = {}
+    for index in range(1, STEPS + 1):
+        scalars = method.step(_rows(method, batches, config, step), step)
+        step += 1
+        found |= {f"{index}/loss/{key}": value.reshape(1) for key, value in scalars.items()}
+        if index in (1, STEPS):
+            found |= {f"{index}/state/{key}": value.clone().contiguous() for key, value in method.state_dict().items()}
+            gradients = {key: p.grad for key, p in method.named_parameters() if p.grad is not None}
+            found |= {f"{index}/gradient/{key}": value.clone().contiguous() for key, value in gradients.items()}
+    save_file(found, folder / f"{name}-{distributed.world_size()}-{distributed.rank()}.safetensors")
+
+
+def _rows(method: Method, batches: Batches, config: Any, step: int) -> torch.Tensor:
+    batch = config.train.batch
+    rows = batch_rows(config.seed, step, batch, len(batches.samples))[distributed.local_slice(batch)]
+    return batches.rows(rows).to(next(method.parameters()).dtype)
