@@ -21,7 +21,8 @@ CHANNELS_PER_GROUP = 16
 
 class GroupNorm(nn.GroupNorm):
     def forward(self, input: Tensor) -> Tensor:
-        images = input if input.ndim > 2 else input[..., None]
+        # Autocast gives bfloat16 to weights in float32; the moments are then taken in float32, as torch's own autocast does.
+        images = (input if input.ndim > 2 else input[..., None]).to(self.weight.dtype)
         return _GroupNorm.apply(images, self.weight, self.bias, self.num_groups, self.eps).view(input.shape)  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
 
 
