@@ -137,11 +137,11 @@ def test_eval_chosen_metrics_of_a_run_and_of_its_samples(run, tmp_path):
 
 
 def test_eval_features_of_any_library(tmp_path, capsys):
-    data = tiny.dataset()
-    arrays = {
-        f"x_{name}": part.inputs(slice(None)).flatten(1).numpy() for name, part in (("train", data.train), ("test", data.test))
-    }
-    np.savez(tmp_path / "f.npz", y_train=data.train.labels, y_test=data.test.labels, **arrays)
+    arrays: dict[str, np.ndarray] = {}
+    for name, part in (("train", tiny.dataset().train), ("test", tiny.dataset().test)):
+        assert part.labels is not None
+        arrays |= {f"x_{name}": part.inputs(slice(None)).flatten(1).numpy(), f"y_{name}": part.labels}
+    np.savez(tmp_path / "f.npz", allow_pickle=False, **arrays)
     assert main(["eval", "--features", str(tmp_path / "f.npz"), "--metrics", "knn1,svm"]) == 0
     assert "knn1" in capsys.readouterr().out
 
