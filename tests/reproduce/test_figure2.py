@@ -1,0 +1,134 @@
+"""The figure at a reduced size, as a person types it: every file is there, and every panel's number says what the paper says."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sao.cli import main
+from sao.data.sources import spirals
+from sao.reproduce.figure2 import study
+from sao.reproduce.figure2.fields import pull_on_points, update_directions
+from sao.reproduce.figure2.measure import Sizes
+from sao.reproduce.figure2.runs import METHOD, UNTRAINED, job, trained
+from sao.reproduce.figure2.table import Row, table
+
+STEPS = 300
+REDUCED = Sizes(points=400, probe=1000, generated=1000, grid=12, updates=2)
+
+
+@pytest.fixture(scope="module")
+def figure(tmp_path_factory) -> Path:
+    """One small run of the command for all the tests of this file."""
+    out = tmp_path_factory.mktemp("figure2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "FULL", REDUCED)
+        assert main(["reproduce", "figure2", "--out", str(out), "--steps", str(STEPS), "--jobs", "1"]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def panels(figure) -> dict:
+    return json.loads((figure / "figure2.json").read_text())["panels"]
+
+
+def test_one_sheet_and_six_panels_twice(figure):
+    for name in ("figure2", *"abcdef"):
+        assert (figure / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (figure / f"{name}.svg").read_text()
+    assert "structural" in (figure / "figure2.md").read_text()
+
+
+def test_a_the_arms_cannot_be_told_apart_by_a_line(panels):
+    assert panels["a"]["raw_linear_accuracy"] < 0.75
+    assert panels["a"]["data_share_on_arms"] > 0.99
+
+
+def test_b_samples_reach_the_arms_and_all_their_length(panels):
+    assert panels["b"]["share_on_arms"] > 0.5
+    assert panels["b"]["bins_hit"] == panels["b"]["bins"] == 40
+
+
+def test_c_the_embedding_tells_the_arms_apart(panels):
+    assert panels["c"]["nearest_neighbour_accuracy"] >= 0.99
+    assert panels["c"]["linear_accuracy"] >= 0.95
+
+
+def test_d_neighbours_in_the_data_stay_neighbours_in_the_palette(panels):
+    assert panels["d"]["shared_neighbours_with_data"] > 0.5
+    assert panels["d"]["same_arm_neighbours"] > 0.99
+
+
+def test_e_the_gradient_follows_the_transport_where_the_network_is_smooth(panels):
+    assert panels["e"]["transport_cosine"] > 0.4
+    assert panels["e"]["transport_cosine"] > panels["e"]["transport_cosine_without_smoothness"] + 0.1
+
+
+def test_f_an_update_moves_an_arm_more_alike_than_two(panels):
+    assert panels["f"]["update_cosine_within"] > panels["f"]["update_cosine_between"]
+    assert panels["f"]["update_cosine_neighbours"] > 0.9
+
+
+def test_a_second_call_trains_nothing_and_draws_the_same(figure, monkeypatch, capsys):
+    before = {path.name: path.read_bytes() for path in figure.glob("figure2.*")}
+    monkeypatch.setattr(study, "FULL", REDUCED)
+    assert main(["reproduce", "figure2", "--out", str(figure), "--steps", str(STEPS), "--jobs", "1"]) == 0
+    after = json.loads((figure / "figure2.json").read_text())
+    assert after["panels"] == json.loads(before["figure2.json"])["panels"]
+    assert "in 0m 00s" in capsys.readouterr().out
+
+
+def test_runs_of_other_options_are_not_drawn(figure, capsys):
+    assert main(["reproduce", "figure2", "--out", str(figure), "--steps", str(STEPS + 1)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["figure9"],
+        ["figure2", "--seeds", "one"],
+        ["figure2", "--seeds", ""],
+        ["figure2", "--steps", "0"],
+        ["figure2", "--jobs", "0"],
+        ["figure2", "--train.bach", "3"],
+        ["figure2", "--data.source", "digits"],
+        ["figure2", "--out", "/dev/null/figure2"],
+    ],
+)
+def test_bad_input_is_one_line(words, capsys):
+    assert main(["reproduce", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("sao: ")
+    assert error.count("\n") == 1
+
+
+def test_the_fields_leave_the_method_as_it_was(tmp_path):
+    one = job(UNTRAINED, 0, tmp_path, {})
+    method, dataset = trained(one), spirals()
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    points = dataset.test.inputs(slice(0, 50)).numpy()
+    batch = dataset.train.inputs(slice(0, one.config.train.batch))
+    moved = update_directions(method, batch, points, 0)
+    pull = pull_on_points(method, points, points[::-1].copy())
+    assert moved.shape == (50, one.config.discriminator.embedding_size)
+    assert np.linalg.norm(moved, axis=1).min() > 0
+    assert pull.shape == (50, 2)
+    assert all(torch.equal(before[name], value) for name, value in method.state_dict().items())
+
+
+def test_mean_and_deviation_are_over_the_seeds():
+    panels = {panel: {} for panel in "abcdef"}
+    rows = []
+    for seed, share in ((0, 0.9), (1, 1.0)):
+        numbers = {panel: dict(values) for panel, values in panels.items()}
+        numbers["b"] = {"share_on_arms": share, "bins_hit": 40}
+        numbers["c"] = {"nearest_neighbour_accuracy": 1.0, "linear_accuracy": 1.0}
+        numbers["d"] = {"shared_neighbours_with_data": 0.5}
+        numbers["e"] = {"transport_cosine": 0.5}
+        numbers["f"] = {"update_cosine_within": 0.5, "update_cosine_between": -0.1}
+        rows.append(Row(METHOD, seed, 1.0, numbers))
+    last = table(rows).splitlines()[-1]
+    assert last.startswith("| structural | 0, 1 | 0.950 ± 0.050 | 40 ± 0.000 |")
