@@ -41,8 +41,10 @@ def joined(device: str = "auto", timeout_seconds: float = 60) -> Iterator[None]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
-    _board = _join(device, timeout_seconds)
+    _board = _meet()
     try:
+        _board.everyone(lambda: _take_accelerator(device))
+        _board.everyone(lambda: _connect(device, timeout_seconds))
         yield
         dist.destroy_process_group()
     except Stopped:
@@ -74,7 +76,7 @@ def main_only(action: Callable[[], Result]) -> Result:
     if _board is None:
         return action()
     _board.turn += 1
-    if distributed.is_main():
+    if _board.rank == 0:
         return _board.reported(action)
     return _board.results([0])[0]
 
@@ -84,12 +86,9 @@ def main_first(action: Callable[[], Result]) -> Result:
     if _board is None:
         return action()
     _board.turn += 1
-    if not distributed.is_main():
+    if _board.rank > 0:
         _board.results([0])
-    kept: list[Result] = []
-    _board.reported(lambda: kept.append(action()))
-    _board.results(range(distributed.world_size()))
-    return kept[0]
+    return _board.everyone(action, turn=_board.turn)
 
 
 def launch_id() -> str | None:
@@ -103,6 +102,14 @@ class _Board:
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
         self.store, self.rank, self.size, self.turn = store, rank, size, 0
+
+    def everyone(self, action: Callable[[], Result], turn: int | None = None) -> Result:
+        """All act, and nobody goes on before all have."""
+        self.turn = self.turn + 1 if turn is None else turn
+        kept: list[Result] = []
+        self.reported(lambda: kept.append(action()))
+        self.results(range(self.size))
+        return kept[0]
 
     def reported(self, action: Callable[[], Result]) -> Result:
         try:
@@ -168,25 +175,40 @@ class _Board:
 _board: _Board | None = None
 
 
-def _join(device: str, timeout_seconds: float) -> _Board:
-    accelerated = device != "cpu" and torch.cuda.is_available()
-    if accelerated:
-        _take_accelerator(device)
+def _meet() -> _Board:
     try:
         store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=JOIN_SECONDS)))
-        store = PrefixStore(_generation(store, rank, size), store)
-        # Flags and checksums travel between CPUs also where gradients travel between GPUs.
-        backend = "cpu:gloo,cuda:nccl" if accelerated else "gloo"
-        timeout = timedelta(seconds=timeout_seconds)
-        dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=timeout)
+        return _Board(PrefixStore(_generation(store, rank, size), store), rank, size)
     except (ValueError, RuntimeError, TimeoutError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"the processes could not meet ({reason}): start them with torchrun") from None
-    board = _Board(PrefixStore("board", store), rank, size)
-    # Nobody goes on, and perhaps away again, while others are still connecting to it.
-    board.reported(lambda: None)
-    board.results(range(size))
-    return board
+
+
+def _take_accelerator(device: str) -> None:
+    """Each process of a machine takes a GPU of its own."""
+    if not _accelerated(device):
+        return
+    if ":" in device:
+        raise InputError(f"train.device is {device} for several processes: write cuda, each takes one of its own")
+    local, here = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if local >= here:
+        raise InputError(f"there are more processes than GPUs on a machine ({here}): lower --nproc-per-node")
+    torch.cuda.set_device(local)
+
+
+def _connect(device: str, timeout_seconds: float) -> None:
+    assert _board is not None
+    # Flags and checksums travel between CPUs also where gradients travel between GPUs.
+    backend = "cpu:gloo,cuda:nccl" if _accelerated(device) else "gloo"
+    store, timeout = PrefixStore("collectives", _board.store), timedelta(seconds=timeout_seconds)
+    try:
+        dist.init_process_group(backend, store=store, rank=_board.rank, world_size=_board.size, timeout=timeout)
+    except (ValueError, RuntimeError) as error:
+        raise InputError(f"the processes cannot reach each other: {str(error).splitlines()[0]}") from None
+
+
+def _accelerated(device: str) -> bool:
+    return device != "cpu" and torch.cuda.is_available()
 
 
 def _generation(store: Store, rank: int, size: int) -> str:
@@ -213,13 +235,3 @@ def _generation(store: Store, rank: int, size: int) -> str:
         missing = [other for other in missing if not store.check([f"{name} {other} is here"])]
         time.sleep(0.01)
     return name
-
-
-def _take_accelerator(device: str) -> None:
-    """Each process of a machine takes a GPU of its own."""
-    if ":" in device:
-        raise InputError(f"train.device is {device} for several processes: write cuda, each takes one of its own")
-    local, here = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if local >= here:
-        raise InputError(f"there are more processes than GPUs on this machine ({here}): lower --nproc-per-node")
-    torch.cuda.set_device(local)
