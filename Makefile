@@ -25,7 +25,7 @@ bench: $(VENV)/.installed       ## speed of a training step, against a literal v
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,metrics,track,tables]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,metrics,baselines,track,tables]"
 	touch $@
 
 clean:                          ## remove the virtual environment

@@ -49,6 +49,7 @@ class Data(Strict):
 
 
 class Discriminator(Strict):
+    kind: Literal["resnet", "biggan"] = "resnet"  # biggan: its own 32x32 network, of width widths[-1], spectrally normalised
     widths: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = (
         None  # one entry a stage; None: the paper's for the image size
     )
@@ -80,9 +81,18 @@ class Objective(Strict):
     norm_side: Literal["floor", "ceiling"] = "floor"
 
 
+class Contrast(Strict):
+    """What the method simclr adds: its loss and its projection head."""
+
+    temperature: Above = 0.2
+    hidden: Positive = 2048
+    size: Positive = 256  # of the projection
+
+
 class Optimiser(Strict):
+    kind: Literal["adamw", "lars"] = "adamw"  # lars is for simclr alone
     learning_rate: Above = 2e-4
-    betas: tuple[Share, Share] = (0.5, 0.999)
+    betas: tuple[Share, Share] = (0.5, 0.999)  # of adamw
     weight_decay: Weight = 0.0
 
 
@@ -97,6 +107,8 @@ class Train(Strict):
     micro_batch: Positive | None = None  # discriminator passes at most this many samples at a time; the same gradient
     discriminator: DecayedOptimiser = DecayedOptimiser()
     generator: Optimiser = Optimiser()
+    schedule: Literal["constant", "cosine"] = "constant"  # of every learning rate
+    warmup_epochs: Annotated[Whole, Field(ge=0)] = 0  # passes over the data in which the learning rates rise from nothing
     ema: Annotated[Number, Field(ge=0, lt=1)] = 0.99
     device: str = "auto"
     threads: Positive | None = None
@@ -115,12 +127,13 @@ class Log(Strict):
 
 
 class Config(Strict):
-    method: Literal["structural", "supervised", "random"] = "structural"
+    method: Literal["structural", "simclr", "supervised", "random"] = "structural"
     seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 0  # scikit-learn takes no larger one
     data: Data = Data()
     discriminator: Discriminator = Discriminator()
     generator: Generator = Generator()
     objective: Objective = Objective()
+    contrast: Contrast = Contrast()
     train: Train = Train()
     log: Log = Log()
 
@@ -128,7 +141,13 @@ class Config(Strict):
         """The length of the run in steps."""
         if self.train.epochs is None:
             return self.train.steps
-        return self.train.epochs * max(1, samples // self.train.batch)
+        return self.train.epochs * self._steps_an_epoch(samples)
+
+    def warmup_steps_for(self, samples: int) -> int:
+        return self.train.warmup_epochs * self._steps_an_epoch(samples)
+
+    def _steps_an_epoch(self, samples: int) -> int:
+        return max(1, samples // self.train.batch)
 
 
 def load_preset(name: str, overrides: Mapping[str, str] | None = None) -> Config:

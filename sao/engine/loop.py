@@ -19,6 +19,7 @@ from sao.engine.device import choose_bfloat16
 from sao.engine.log import Log, Progress
 from sao.engine.pictures import save_samples
 from sao.engine.run import Run
+from sao.engine.schedule import LearningRates
 from sao.engine.watch import watch
 from sao.errors import InputError
 from sao.methods import Method, NonFiniteError, build_method
@@ -48,6 +49,7 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
     batches = Batches(dataset.train, device)
     progress = Progress(first, total, config.train.batch, shown=distributed.is_main())
     mine = distributed.local_slice(config.train.batch)
+    rates = LearningRates(method.optimisers, config.train.schedule, total, config.warmup_steps_for(len(dataset.train)))
     saved = first
     _check_start(method, batches, first, total)
     method.bfloat16_passes = processes.main_only(lambda: choose_bfloat16(config.train.precision, device))
@@ -56,6 +58,7 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
     with _stop_requests() as stop_requested:
         for step in range(first, total):
             rows = batch_rows(config.seed, step, config.train.batch, len(dataset.train))[mine]
+            rates.set(step)
             try:
                 scalars = method.step(batches.rows(rows), step)
             except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
@@ -102,7 +105,8 @@ def _due(every: int | None, done: int, last: bool) -> bool:
 
 
 def _note(values: dict[str, float]) -> str:
-    chosen = [value for name, value in values.items() if name.endswith(("/distance", "/cross_entropy", "/adversarial_hinge"))]
+    shown = ("/distance", "/adversarial_hinge", "/nt_xent", "/cross_entropy")
+    chosen = [value for name, value in values.items() if name.endswith(shown)]
     return "loss " + " ".join(f"{value:.3f}" for value in chosen[:2]) if chosen else ""
 
 

@@ -4,15 +4,24 @@ import torch
 from torch import Tensor
 
 from sao.config import Config, Optimiser
+from sao.config import Discriminator as DiscriminatorOptions
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods.controls import Random, Supervised
 from sao.methods.method import Method, NonFiniteError
+from sao.methods.simclr import SimCLR
 from sao.methods.structural import Networks, Structural
-from sao.networks import Discriminator, Generator, VectorDiscriminator, VectorGenerator, discriminator_stages
+from sao.networks import (
+    BigGANDiscriminator,
+    Discriminator,
+    Generator,
+    VectorDiscriminator,
+    VectorGenerator,
+    discriminator_stages,
+)
 from sao.randomness import derived_seed
 
-__all__ = ["Method", "NonFiniteError", "Random", "Structural", "Supervised", "build_method", "build_networks"]
+__all__ = ["Method", "NonFiniteError", "Random", "SimCLR", "Structural", "Supervised", "build_method", "build_networks"]
 
 
 def build_method(
@@ -42,6 +51,18 @@ def build_method(
                     micro_batch=config.train.micro_batch,
                     seed=config.seed,
                 )
+            case "simclr":
+                if config.train.micro_batch is not None:
+                    raise InputError("method simclr takes its whole batch at once: set --train.micro_batch null")
+                return SimCLR(
+                    networks.discriminator,
+                    networks.backbone_size,
+                    config.contrast,
+                    augmentation,
+                    batch=config.train.batch,
+                    optimiser=config.train.discriminator,
+                    ema=config.train.ema,
+                )
             case "supervised":
                 if classes is None:
                     raise InputError("method supervised needs labels, and this data has none")
@@ -63,21 +84,45 @@ def build_method(
 def build_networks(config: Config, shape: tuple[int, ...]) -> Networks:
     """The pair for samples of a shape: (c, h, w) images or (d,) vectors."""
     embedding_size = 1 if config.objective.distance == "hinge" else config.discriminator.embedding_size
-    spectral, latent_size = config.discriminator.spectral_normalisation, config.generator.latent_size
+    latent_size = config.generator.latent_size
     if len(shape) == 1:
-        width = (config.discriminator.widths or (128,))[-1]
-        discriminator = VectorDiscriminator(shape[0], width, config.discriminator.blocks, embedding_size, spectral)
+        discriminator = _vector_discriminator(config.discriminator, shape[0], embedding_size)
         generator = VectorGenerator(shape[0], config.generator.width, config.generator.depth, latent_size)
-        return Networks(discriminator, generator, latent_size, width, embedding_size)
+        return Networks(discriminator, generator, latent_size, discriminator.backbone_size, embedding_size)
     channels, height, width = shape
     if height != width or not 8 <= height <= 256:
         raise InputError(f"images must be square with 8 to 256 pixels a side, got {height}x{width}: set --data.size")
-    widths, downsample = discriminator_stages(height, config.discriminator.widths)
-    blocks = [config.discriminator.blocks] * len(widths)
-    discriminator = Discriminator(channels, widths, blocks, downsample, embedding_size, spectral)
+    match config.discriminator.kind:
+        case "resnet":
+            discriminator = _discriminator(config.discriminator, channels, height, embedding_size)
+        case "biggan":
+            if config.method == "structural" and config.objective.distance != "hinge":
+                raise InputError("discriminator.kind biggan gives an image one score: set --objective.distance hinge")
+            discriminator = _biggan_discriminator(config.discriminator, channels, height)
     generator = Generator(height, channels, config.generator.width, config.generator.depth, latent_size)
-    return Networks(discriminator, generator, latent_size, widths[-1], embedding_size)
+    return Networks(discriminator, generator, latent_size, discriminator.backbone_size, embedding_size)
+
+
+def _vector_discriminator(options: DiscriminatorOptions, inputs: int, embedding_size: int) -> VectorDiscriminator:
+    if options.kind != "resnet":
+        raise InputError(f"discriminator.kind {options.kind} is for images, and this data is vectors: leave it out")
+    width = (options.widths or (128,))[-1]
+    return VectorDiscriminator(inputs, width, options.blocks, embedding_size, options.spectral_normalisation)
+
+
+def _discriminator(options: DiscriminatorOptions, channels: int, size: int, embedding_size: int) -> Discriminator:
+    widths, downsample = discriminator_stages(size, options.widths)
+    blocks = [options.blocks] * len(widths)
+    return Discriminator(channels, widths, blocks, downsample, embedding_size, options.spectral_normalisation)
+
+
+def _biggan_discriminator(options: DiscriminatorOptions, channels: int, size: int) -> BigGANDiscriminator:
+    if size >= 64:
+        raise InputError(f"discriminator.kind biggan is BigGAN's for small images, got {size}x{size}: set --data.size 32")
+    return BigGANDiscriminator(channels, (options.widths or (256,))[-1])
 
 
 def _arguments(optimiser: Optimiser) -> dict:
+    if optimiser.kind != "adamw":
+        raise InputError(f"only method simclr can be trained with {optimiser.kind}: set train.*.kind to adamw")
     return {"lr": optimiser.learning_rate, "betas": optimiser.betas, "weight_decay": optimiser.weight_decay}

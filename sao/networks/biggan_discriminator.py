@@ -1,0 +1,72 @@
+"""BigGAN's own discriminator for 32x32 images, without classes: the baseline of the paper's."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sao.networks.checks import check_sizes
+from sao.networks.resnet import normalise_spectrally
+
+REDUCTIONS = (True, True, False, False)  # one block each
+
+
+class BigGANDiscriminator(nn.Module):
+    """(n, c, h, w) in [-1, 1] → backbone features (n, width), summed over all positions, and scores (n, 1).
+
+    Four residual blocks of one width with ReLU, of which the first two halve the image by average pooling; every layer is
+    normalised spectrally and there is no other norm. The defaults are BigGAN's for CIFAR-10: 64 channels times 4.
+    """
+
+    def __init__(self, channels: int = 3, width: int = 256) -> None:
+        super().__init__()
+        check_sizes(channels=channels, width=width)
+        self.channels, self.backbone_size, self.embedding_size = channels, width, 1
+        self.reduction = 2 ** sum(REDUCTIONS)
+        inputs = [channels] + [width] * (len(REDUCTIONS) - 1)
+        blocks = zip(inputs, REDUCTIONS, strict=True)
+        self.blocks = nn.Sequential(*[Block(i, width, pooled, first=n == 0) for n, (i, pooled) in enumerate(blocks)])
+        self.head = nn.Linear(width, 1)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.orthogonal_(module.weight)
+        self.use_layout(torch.channels_last)
+        normalise_spectrally(self)
+
+    def use_layout(self, layout: torch.memory_format) -> None:
+        """Keep weights and activations in a layout; in channels_last convolutions are up to twice as fast."""
+        self.layout = layout
+        self.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
+
+    def features(self, images: Tensor) -> Tensor:
+        shape = images.shape
+        if images.ndim != 4 or shape[0] == 0 or shape[1] != self.channels or min(shape[2:]) < self.reduction:
+            raise ValueError(
+                f"images must have shape (n > 0, {self.channels}, h, w) with h and w at least {self.reduction}, "
+                f"got {tuple(shape)}"
+            )
+        return F.relu(self.blocks(images.contiguous(memory_format=self.layout))).sum((2, 3))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.features(images)
+        return features, self.head(features)
+
+    def embed(self, images: Tensor) -> Tensor:
+        return self(images)[1]
+
+
+class Block(nn.Module):
+    """ReLU before each convolution, but not before the first of all, which sees pixels; pooling at the end."""
+
+    def __init__(self, inputs: int, outputs: int, pooled: bool, first: bool) -> None:
+        super().__init__()
+        self.pooled, self.of_pixels = pooled, first
+        self.first = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.second = nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1) if pooled or inputs != outputs else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        residual = self.second(F.relu(self.first(x if self.of_pixels else F.relu(x))))
+        if not self.pooled:
+            return residual + self.shortcut(x)
+        # A 1x1 convolution and a mean may change places: pooled first, it costs a quarter.
+        return F.avg_pool2d(residual, 2) + self.shortcut(F.avg_pool2d(x, 2))
