@@ -100,12 +100,22 @@ def build_parser() -> Parser:
     command("doctor", "check what is installed and whether training works, with a remedy for what does not")
 
     reproduce = command("reproduce", "a table or figure of the paper, from training to the file", options=True)
-    reproduce.add_argument("target", metavar="TARGET", help="figure2: the double spirals, six panels and their numbers")
-    reproduce.add_argument("--out", help="folder for runs and results (default: runs/TARGET)")
+    reproduce.add_argument(
+        "target",
+        metavar="TARGET",
+        help="figure2: the double spirals, six panels and their numbers; table2: augmentations; table4: the objectives",
+    )
+    reproduce.add_argument("--out", help="folder for runs and results (default: runs/TARGET, for tables runs/TARGET-SCALE)")
     reproduce.add_argument("--seeds", default="0", help="for example 0,1,2; the first one is drawn (default: 0)")
-    reproduce.add_argument("--controls", action="store_true", help="train every control too, for the table")
+    reproduce.add_argument("--controls", action="store_true", help="figure2: train every control too, for the table")
     reproduce.add_argument("--steps", type=int, help="steps of each run (default: the preset's)")
-    reproduce.add_argument("--jobs", type=int, help="runs at a time (default: one for each core)")
+    reproduce.add_argument(
+        "--jobs", type=int, help="runs at a time (default: one for each core, or for each GPU where there are any)"
+    )
+    reproduce.add_argument("--scale", choices=("cpu", "paper"), help="tables: what a processor can do, or the paper's settings")
+    reproduce.add_argument("--data", help="tables: data sets, for example fashion_mnist,cifar10")
+    reproduce.add_argument("--rows", help="tables: some of the rows, by name")
+    reproduce.add_argument("--dry-run", action="store_true", help="tables: make two steps of each kind and price the study")
     return parser
 
 

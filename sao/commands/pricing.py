@@ -4,6 +4,7 @@ import resource
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -31,11 +32,54 @@ KNOWN = {
 PIXELS_AT_ONCE = 32 * 32 * 32  # a trial batch of 32 images of 32x32, or as many larger ones as have the same area
 
 
+@dataclass(frozen=True)
+class Price:
+    """What two steps of a trial batch say about a whole run; the time of a step is taken to be linear in the batch."""
+
+    note: str  # what stood for the data
+    samples: int
+    trial_batch: int
+    trial_seconds: float  # of the second step
+    peak: float  # GB
+    scale: float  # how many trial batches a batch is
+    steps: int
+    checkpoint: int  # bytes
+
+    @property
+    def step(self) -> float:
+        return self.trial_seconds * self.scale
+
+    @property
+    def whole(self) -> float:
+        """Seconds of all the steps."""
+        return self.steps * self.step
+
+
 def price_run(config: Config, automatic: dict[str, str] | None = None) -> int:
     dataset, samples, note = _data(config)
     if automatic is not None and len(dataset.train) == samples:  # not for a few random pixels that stand for the data
         config, reasons = chosen(config, dataset.train, automatic.keys())
         print("\n".join(reasons))
+    price = _price(config, dataset, samples, note)
+    disk = price.checkpoint * (config.log.keep + 1)
+    print(price.note)
+    print(
+        f"measured    two steps of batch {price.trial_batch}: {price.trial_seconds:.2f} s for the second, "
+        f"peak memory {price.peak:.2f} GB"
+    )
+    extrapolated = "" if price.scale == 1 else f" ({price.trial_seconds:.2f} s x {price.scale:.1f}, linear in the batch)"
+    print(f"one step    batch {config.train.batch}: {price.step:.1f} s{extrapolated}")
+    print(f"whole run   {price.steps} steps: {clock(price.whole)}")
+    print(f"memory      {_memory(config, price)}")
+    print(f"disk        {disk / 1e9:.2f} GB for {config.log.keep} checkpoints and the one being written")
+    return 0
+
+
+def price(config: Config) -> Price:
+    return _price(config, *_data(config))
+
+
+def _price(config: Config, dataset: Dataset, samples: int, note: str) -> Price:
     check_batch(config, samples)
     area = int(np.prod(dataset.train.shape[1:]))
     trial_batch = max(4, min(config.train.batch, len(dataset.train), PIXELS_AT_ONCE // max(area, 1)))
@@ -46,18 +90,8 @@ def price_run(config: Config, automatic: dict[str, str] | None = None) -> int:
         method = new_method(trial, dataset, choose_device(config.train.device))
     method.bfloat16_passes = choose_bfloat16(config.train.precision, next(method.parameters()).device)
     seconds = _two_steps(method, dataset, trial)
-    steps = config.steps_for(samples)
-    scale = config.train.batch / trial_batch
-    whole = steps * seconds * scale
-    disk = checkpoint.size_on_disk(method) * (config.log.keep + 1)
-    print(note)
-    print(f"measured    two steps of batch {trial_batch}: {seconds:.2f} s for the second, peak memory {_peak():.2f} GB")
-    extrapolated = "" if scale == 1 else f" ({seconds:.2f} s x {scale:.1f}, linear in the batch)"
-    print(f"one step    batch {config.train.batch}: {seconds * scale:.1f} s{extrapolated}")
-    print(f"whole run   {steps} steps: {clock(whole)}")
-    print(f"memory      {_memory(config, trial_batch)}")
-    print(f"disk        {disk / 1e9:.2f} GB for {config.log.keep} checkpoints and the one being written")
-    return 0
+    scale, size = config.train.batch / trial_batch, checkpoint.size_on_disk(method)
+    return Price(note, samples, trial_batch, seconds, _peak(), scale, config.steps_for(samples), size)
 
 
 def _data(config: Config) -> tuple[Dataset, int, str]:
@@ -98,7 +132,7 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
-def _memory(config: Config, trial_batch: int) -> str:
+def _memory(config: Config, price: Price) -> str:
     if config.train.micro_batch is None:
-        return f"about {_peak() * config.train.batch / trial_batch:.0f} GB at most, if all of it grew with the batch"
+        return f"about {price.peak * price.scale:.0f} GB at most, if all of it grew with the batch"
     return f"about as measured: D works on {config.train.micro_batch} samples at a time"

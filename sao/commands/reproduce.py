@@ -8,38 +8,91 @@ from pathlib import Path
 
 from sao.errors import InputError
 
-TARGETS = ("figure2",)
+TARGETS = ("figure2", "table2", "table4")
 
 
 def run(arguments: Namespace) -> int:
-    match arguments.target:
-        case "figure2":
-            return _figure2(arguments)
-        case other:
-            raise InputError(f"there is no {other!r} to reproduce; there is: {', '.join(TARGETS)}")
-
-
-def _figure2(arguments: Namespace) -> int:
-    seeds = _seeds(arguments.seeds)
-    options = dict(arguments.options)
+    if arguments.target not in TARGETS:
+        raise InputError(f"there is no {arguments.target!r} to reproduce; there is: {', '.join(TARGETS)}")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("sao reproduce starts processes of its own: leave torchrun out, and give --jobs")
+    if "seed" in arguments.options:
+        raise InputError("sao reproduce takes --seeds 0,1,2 instead of --seed")
+    _check_taken(arguments)
+    seeds, options = _seeds(arguments.seeds), dict(arguments.options)
     if arguments.steps is not None:
         options["train.steps"] = str(_positive("--steps", arguments.steps))
-    processes = _positive("--jobs", arguments.jobs) if arguments.jobs is not None else os.cpu_count() or 1
-    if "seed" in options:
-        raise InputError("sao reproduce takes --seeds 0,1,2 instead of --seed")
+    if arguments.jobs is not None:
+        _positive("--jobs", arguments.jobs)
     from sao.engine.loop import Diverged, Interrupted
-    from sao.reproduce.figure2.study import reproduce
 
-    command = shlex.join(["sao", *sys.argv[1:]])
     try:
-        reproduce(Path(arguments.out or "runs/figure2"), seeds, arguments.controls, options, command, processes)
-    except Interrupted:
+        if arguments.target == "figure2":
+            _figure2(arguments, seeds, options)
+        else:
+            _table(arguments, seeds, options)
+    except (Interrupted, KeyboardInterrupt):
         print("sao: stopped; the same command goes on from here", file=sys.stderr)
         return 130
     except Diverged as error:
         print(f"sao: {error}", file=sys.stderr)
         return 3
     return 0
+
+
+def _figure2(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
+    from sao.reproduce.figure2.study import reproduce
+
+    out = Path(arguments.out or "runs/figure2")
+    reproduce(out, seeds, arguments.controls, options, _command(), arguments.jobs or os.cpu_count() or 1)
+
+
+def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
+    from sao.reproduce.tables.cells import cells_of, chosen_data, chosen_rows
+    from sao.reproduce.tables.table2 import table2
+    from sao.reproduce.tables.table4 import table4
+
+    scale = arguments.scale or "cpu"
+    table = {"table2": table2, "table4": table4}[arguments.target](scale)
+    out = Path(arguments.out or f"runs/{table.name}-{scale}")
+    rows, data = chosen_rows(table, _words("--rows", arguments.rows)), chosen_data(table, _words("--data", arguments.data))
+    cells = cells_of(table, rows, data, seeds, options, out / "runs")
+    processes = arguments.jobs or _devices()
+    if arguments.dry_run:
+        from sao.reproduce.tables.price import price_study
+
+        price_study(cells, processes)
+        return
+    from sao.reproduce.tables.study import reproduce
+
+    reproduce(table, cells, out, _command(), processes)
+
+
+def _check_taken(arguments: Namespace) -> None:
+    """A flag of one target is not silently without effect on another."""
+    figure = arguments.target == "figure2"
+    flags = ("scale", "data", "rows", "dry_run") if figure else ("controls",)
+    for flag in flags:
+        if getattr(arguments, flag):
+            raise InputError(f"sao reproduce {arguments.target} does not take --{flag.replace('_', '-')}")
+
+
+def _devices() -> int:
+    """How many runs go at a time: one for each GPU, or for each core."""
+    import torch
+
+    return torch.cuda.device_count() or os.cpu_count() or 1
+
+
+def _command() -> str:
+    return shlex.join(["sao", *sys.argv[1:]])
+
+
+def _words(flag: str, text: str | None) -> list[str] | None:
+    words = None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+    if words == []:
+        raise InputError(f"{flag} is empty: give names with commas between them, or leave it out")
+    return words
 
 
 def _seeds(text: str) -> list[int]:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from sao.data.sources import spirals
 from sao.engine.log import clock
-from sao.errors import InputError
 from sao.reproduce.figure2.measure import Learnt, Sizes, measured
 from sao.reproduce.figure2.panels import save_figure
 from sao.reproduce.figure2.runs import CHANGES, METHOD, WITHOUT_SMOOTHNESS, Job, job, train_all, trained
 from sao.reproduce.figure2.table import Row, table
+from sao.reproduce.runs import check_out
 
 FULL = Sizes()
 
@@ -34,7 +34,7 @@ def reproduce(
     started, sizes = time.monotonic(), sizes or FULL
     variants = list(CHANGES) if controls else [METHOD, WITHOUT_SMOOTHNESS]
     jobs = [job(variant, seed, out / "runs", options) for seed in seeds for variant in variants]
-    _check_out(out)
+    check_out(out)
     seconds: dict[str, float] = {}
     for done, spent in train_all(jobs, processes):
         seconds[done.name] = spent
@@ -64,10 +64,3 @@ def _write(out: Path, rows: list[Row], drawn: Learnt, first: Job, command: str, 
     }
     (out / "figure2.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     (out / "figure2.md").write_text(f"`{command}`, {content['date']}\n\n{table(rows)}\n", encoding="utf-8")
-
-
-def _check_out(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror}; choose another --out") from None

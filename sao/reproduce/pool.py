@@ -1,0 +1,113 @@
+"""Several runs at a time: a process for each, which ends with the one that started it.
+
+A network of this size gains nothing from a second thread, so a second core makes a second run instead.
+"""
+
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, Generic, TypeVar
+
+from sao.errors import InputError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class _Worker(Generic[Item]):
+    item: Item
+    slot: int
+    process: SpawnProcess
+    answer: Connection
+
+
+def work_through(work: Callable[[Item], Result], items: Iterable[Item], processes: int = 1) -> Iterator[tuple[Item, Result]]:
+    """Each item with its result, as they are done; with one process in this one, where their progress can be seen.
+
+    Whatever ends the loop, an error in a process or Ctrl-C, asks the other processes to stop, which saves their runs.
+    """
+    waiting = list(items)
+    if processes == 1 or len(waiting) < 2:
+        yield from ((item, work(item)) for item in waiting)
+        return
+    running: dict[int, _Worker[Item]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes:
+                slot = min(set(range(processes)) - running.keys())
+                running[slot] = _start(work, waiting.pop(0), slot)
+            ready = wait([worker.answer for worker in running.values()])
+            for worker in [worker for worker in running.values() if worker.answer in ready]:
+                result = _result(worker)
+                del running[worker.slot]
+                yield worker.item, result
+    finally:
+        for worker in running.values():
+            worker.process.terminate()
+        for worker in running.values():
+            worker.process.join()
+
+
+def _start(work: Callable[[Item], Any], item: Item, slot: int) -> _Worker[Item]:
+    context = multiprocessing.get_context("spawn")
+    answer, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(sender, work, item, slot))
+    process.start()
+    sender.close()  # now the worker's end alone: should it be killed, the pipe ends
+    return _Worker(item, slot, process, answer)
+
+
+def _result(worker: _Worker) -> Any:
+    try:
+        result = worker.answer.recv()
+    except EOFError:
+        worker.process.join()
+        raise InputError(
+            f"a process of the study was killed (exit code {worker.process.exitcode}), perhaps for want of memory: "
+            "the same command with fewer --jobs goes on"
+        ) from None
+    worker.process.join()
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+# --- in the process of a worker ------------------------------------------------------------------------------------------
+
+
+def _answer(sender: Connection, work: Callable[[Any], Any], item: Any, slot: int) -> None:
+    os.setpgrp()  # Ctrl-C is for the process that started this one, which passes it on once
+    _end_with_parent()
+    # Progress lines of several runs at once would only hide each other; each run's log.txt and metrics.jsonl have them.
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    _take_accelerator(slot)
+    try:
+        result = work(item)
+    except Exception as error:
+        result = error
+    sender.send(result)
+
+
+def _end_with_parent() -> None:
+    """A run whose study was killed must not go on beside the one that the study goes on with."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _take_accelerator(slot: int) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.set_device(slot % torch.cuda.device_count())

@@ -1,0 +1,123 @@
+"""What a table is made of: rows, and for each data set and seed a cell, which is one run and its evaluation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from sao.config import Config, load_preset, nearest
+from sao.errors import InputError
+
+Scale = Literal["cpu", "paper"]
+Kind = Literal["trained", "reference", "untrained", "raw"]
+REFERENCE = "supervised"
+
+
+@dataclass(frozen=True)
+class Row:
+    """`changes` make the row what it is; its `recipe` is what suits it, and gives way to options given by hand.
+
+    `paper` holds the paper's numbers by data set and metric, accuracies as shares of 1.
+    """
+
+    name: str
+    title: str
+    changes: Mapping[str, str] = field(default_factory=dict)
+    recipe: Mapping[str, str] = field(default_factory=dict)
+    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    kind: Kind = "trained"
+
+    @property
+    def generates(self) -> bool:
+        return self.kind == "trained" and "method" not in self.changes
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper at a scale. `presets` says which data sets it can be made for; `data` those it is made for."""
+
+    name: str
+    scale: Scale
+    title: str
+    rows: tuple[Row, ...]
+    presets: Mapping[str, str]
+    data: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    row: Row
+    data: str
+    config: Config
+    folder: Path
+    reference: Path  # the run of the classifier in whose features generated images are compared
+
+    @property
+    def name(self) -> str:
+        return f"{self.row.name} on {self.data}, seed {self.config.seed}"
+
+    @property
+    def evaluation(self) -> Path:
+        return self.folder / "eval.json"
+
+
+CPU_PRESETS = {"fashion_mnist": "fashion16", "cifar10": "cifar16", "mnist": "fashion16", "digits": "digits"}
+PAPER_PRESETS = {"cifar10": "cifar10", "cifar100": "cifar100"}
+
+
+def controls(scale: Scale) -> tuple[Row, ...]:
+    """Both ends of every comparison: doing nothing, and learning with the labels."""
+    length = {} if scale == "cpu" else {"train.epochs": "100"}
+    return (
+        Row("raw", "raw pixels", kind="raw"),
+        Row("untrained", "untrained network", {"method": "random"}, kind="untrained"),
+        Row(REFERENCE, "supervised, with labels", {"method": "supervised"}, length, kind="reference"),
+    )
+
+
+def cells_of(
+    table: Table, rows: Sequence[Row], data: Sequence[str], seeds: Sequence[int], options: Mapping[str, str], runs: Path
+) -> list[Cell]:
+    """In the order of the table. The reference has one seed: cells must not be compared in different features."""
+    _check_options(table, rows, options)
+    threads = {"train.threads": "1"} if table.scale == "cpu" else {}  # a second core makes a second run instead
+    made = []
+    for source in data:
+        for row in rows:
+            for seed in (0,) if row.kind == "reference" else seeds:
+                fixed = {**row.changes, "data.source": source, "seed": str(seed)}
+                config = load_preset(table.presets[source], {**threads, **row.recipe, **options, **fixed})
+                folder = runs / f"{row.name}-{source}-seed{seed}"
+                made.append(Cell(row, source, config, folder, runs / f"{REFERENCE}-{source}-seed0"))
+    return made
+
+
+def chosen_rows(table: Table, names: Sequence[str] | None) -> list[Row]:
+    """Rows by name. Where one of them generates, the reference comes along: images are compared in its features."""
+    if names is None:
+        return list(table.rows)
+    wanted = _checked("row", names, [row.name for row in table.rows], table)
+    if any(row.generates for row in table.rows if row.name in wanted):
+        wanted.append(REFERENCE)
+    return [row for row in table.rows if row.name in wanted]
+
+
+def chosen_data(table: Table, names: Sequence[str] | None) -> list[str]:
+    return list(table.data) if names is None else _checked("data set", names, list(table.presets), table)
+
+
+def _checked(what: str, names: Sequence[str], known: Sequence[str], table: Table) -> list[str]:
+    for name in names:
+        if name not in known:
+            there_are = f"there are {', '.join(known)}"
+            raise InputError(f"{table.name} has no {what} {name!r}{nearest(name, known)}; {there_are}")
+    return list(dict.fromkeys(names))
+
+
+def _check_options(table: Table, rows: Sequence[Row], options: Mapping[str, str]) -> None:
+    """An option that makes the difference between rows cannot hold for all of them."""
+    fixed = {"data.source", "seed", "method"} | {key for row in rows for key in row.changes}
+    for key in options:
+        if key.replace("-", "_") in fixed:
+            raise InputError(f"{table.name} sets {key} for each row itself: leave --{key} out")

@@ -1,0 +1,75 @@
+"""Everything that is known of a finished cell, as numbers with their protocols."""
+
+import platform
+
+import numpy as np
+import torch
+
+from sao.data.samples import Dataset, Images, Samples
+from sao.engine.features import extract, raw_inputs
+from sao.engine.pictures import save_samples
+from sao.engine.run import DataFacts, Run
+from sao.evaluation import Features, Metric, evaluate, evaluate_generation
+from sao.methods import Method
+from sao.model import Model
+from sao.reproduce.tables.cells import Cell
+from sao.reproduce.tables.classifier import compare_in_classifier
+
+FEATURE_METRICS = ("kmeans", "svm", "probe", "knn1", "knn5")
+GENERATED = 10_000
+SMALLEST = 32  # pixels a side; features of ImageNet mean little for smaller images
+
+
+def measured(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
+    """Representation for every cell; generation, samples and costs for those that have them."""
+    metrics = _representation(cell, method, dataset)
+    if cell.row.kind in ("trained", "reference"):
+        metrics += _costs(cell, method)
+    if cell.row.generates:
+        metrics += _generation(cell, method, dataset)
+    return metrics
+
+
+def _representation(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
+    device = next(method.parameters()).device
+    raw = cell.row.kind == "raw"
+
+    def features(split: str, samples: Samples) -> Features:
+        values = raw_inputs(samples) if raw else extract(method.features, samples, device)
+        return Features(values, samples.labels, {"split": split, "feature": "pixels" if raw else "backbone"})
+
+    train, test = features("train", dataset.train), features("test", dataset.test)
+    return evaluate(train, test, FEATURE_METRICS, seed=cell.config.seed)
+
+
+def _generation(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
+    real, seed = dataset.test, cell.config.seed
+    assert isinstance(real, Images), "the tables are of images"
+    save_samples(cell.folder / "samples.png", method, real, cell.config.generator.latent_size, seed)
+    count = min(GENERATED, len(real))
+    steps = cell.config.steps_for(len(dataset.train))
+    drawn = Model(cell.config, DataFacts.of(dataset), method, steps).sample(count, seed)
+    metrics = compare_in_classifier(cell.reference, real.select(np.arange(count)), drawn)
+    if real.shape[1] >= SMALLEST:
+        metrics += evaluate_generation(real.pixels[:count], drawn, seed=seed)
+    return metrics
+
+
+def _costs(cell: Cell, method: Method) -> list[Metric]:
+    device = next(method.parameters()).device
+    facts = {"device": device.type, "threads": torch.get_num_threads(), "machine": platform.processor() or platform.machine()}
+    found = [Metric("minutes", training_seconds(Run.open(cell.folder), cell.config.train.batch) / 60, None, facts)]
+    for name, optimiser in method.optimisers.items():
+        trained = sum(p.numel() for group in optimiser.param_groups for p in group["params"])
+        found.append(Metric("parameters_g" if name == "generator" else "parameters_d", trained))
+    return found
+
+
+def training_seconds(run: Run, batch: int) -> float:
+    """Each step once, at the mean speed up to it, however often the run was stopped and gone on with."""
+    seconds, before = 0.0, 0
+    for row in run.rows():
+        if "time/samples_per_second" in row:
+            seconds += (row["step"] - before) * batch / row["time/samples_per_second"]
+            before = row["step"]
+    return seconds

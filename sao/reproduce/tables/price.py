@@ -1,0 +1,36 @@
+"""What a study would cost on this machine: two real steps of each kind of network and method, then arithmetic."""
+
+from collections.abc import Hashable, Sequence
+
+from sao.commands.pricing import KNOWN, Price, price
+from sao.config import Config
+from sao.engine.log import clock
+from sao.reproduce.tables.cells import Cell
+
+
+def price_study(cells: Sequence[Cell], processes: int) -> None:
+    measured: dict[Hashable, Price] = {}
+    seconds = disk = 0.0
+    for cell in cells:
+        if cell.row.kind in ("raw", "untrained"):
+            print(f"{cell.name}: nothing to train")
+            continue
+        kind = _kind_of_step(cell.config)
+        if kind not in measured:
+            measured[kind] = price(cell.config)
+            print(measured[kind].note)
+        one = measured[kind]
+        steps = cell.config.steps_for(one.samples)
+        seconds += steps * one.step
+        disk += cell.config.log.keep * one.checkpoint
+        print(f"{cell.name}: {steps} steps of {one.step:.2g} s, {clock(steps * one.step)}", flush=True)
+    together = f", {clock(seconds / processes)} with {processes} at a time that do not slow each other down"
+    print(f"{len(cells)} cells: {clock(seconds)} of training{together if processes > 1 else ''}")
+    print(f"{disk / 1e9:.1f} GB of checkpoints; the evaluation of each cell comes on top")
+
+
+def _kind_of_step(config: Config) -> Hashable:
+    """What the time of a step depends on: networks, batch and images, and of the objectives whether D has a Jacobian."""
+    smooth = config.objective.smoothness_weight > 0 and config.method == "structural"
+    images = KNOWN.get(config.data.source, config.data.source), config.data.size
+    return config.method, config.discriminator, config.generator, smooth, config.train.batch, images

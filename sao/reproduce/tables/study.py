@@ -1,0 +1,73 @@
+"""sao reproduce table2|table4: train and evaluate every cell that is not done yet, then write the table."""
+
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from sao import config as configuration
+from sao.commands.training import open_config_data
+from sao.data.samples import Dataset
+from sao.engine.device import choose_device, set_threads
+from sao.engine.log import clock
+from sao.engine.loop import Diverged, new_method
+from sao.evaluation.result import Metric, write_json
+from sao.methods import Method
+from sao.reproduce.pool import work_through
+from sao.reproduce.runs import check_folder, check_out, train_run
+from sao.reproduce.tables.cells import Cell, Table
+from sao.reproduce.tables.measure import measured
+from sao.reproduce.tables.sheet import write_sheet
+from sao.reproduce.tables.writing import DIVERGED, read_result, write_table
+
+
+def reproduce(table: Table, cells: Sequence[Cell], out: Path, command: str, processes: int = 1) -> None:
+    """The table is written anew after each cell, so that a long study can be looked at on the way."""
+    started = time.monotonic()
+    check_out(out)
+    for cell in cells:
+        check_folder(cell.folder, cell.config)
+    references = [cell for cell in cells if cell.row.kind == "reference"]
+    others = [cell for cell in cells if cell.row.kind != "reference"]
+    left = {cell.name for cell in cells}
+    print(f"{len(cells)} cells, {sum(cell.evaluation.exists() for cell in cells)} of them done already", flush=True)
+    for stage in (references, others):  # generated images are compared in the features of the first
+        for cell, said in work_through(finish, stage, processes):
+            left.discard(cell.name)
+            print(f"{cell.name}: {said}; left: {len(left)}", flush=True)
+            write_table(table, cells, out, command)
+    write_sheet(cells, out / "samples.png")
+    print((out / f"{table.name}.md").read_text(encoding="utf-8"))
+    print(f"{out / table.name}.md, .json and samples.png; {clock(time.monotonic() - started)} in all", flush=True)
+
+
+def finish(cell: Cell) -> str:
+    """Train and evaluate a cell, as far as that is not done; returns what there is to say about it."""
+    if not cell.evaluation.exists():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a bank near the size of a small data set: the table is of all rows alike
+            write_json(cell.evaluation, _metrics(cell))
+    found = read_result(cell)
+    if DIVERGED in found:
+        return f"diverged at step {found[DIVERGED].value:.0f}"
+    return f"svm {found['svm'].value:.3f}, kmeans {found['kmeans'].value:.3f}"
+
+
+def _metrics(cell: Cell) -> list[Metric]:
+    set_threads(cell.config.train.threads)
+    dataset = open_config_data(cell.config).dataset
+    try:
+        method = _method(cell, dataset)
+    except Diverged as error:
+        what = str(error).partition(";")[0]
+        step = what.removeprefix("step ").partition(":")[0]
+        return [Metric(DIVERGED, float(step), None, {"what": what})]
+    return measured(cell, method, dataset)
+
+
+def _method(cell: Cell, dataset: Dataset) -> Method:
+    if cell.row.kind in ("trained", "reference"):
+        return train_run(cell.folder, cell.config, dataset)
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    configuration.save(cell.config, cell.folder / "config.yaml")
+    return new_method(cell.config, dataset, choose_device(cell.config.train.device))
