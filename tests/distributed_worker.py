@@ -33,6 +33,7 @@ CASES: dict[str, dict[str, Any]] = {
     "bhattacharyya": {"objective__distance": "bhattacharyya", "objective__smooth_every": 2, **_VECTORS},
     "hinge": {"objective__distance": "hinge", **_VECTORS},
     "supervised": {"method": "supervised", "data__flip": "true", "data__crop": 0.5, "data__jitter": 1.0},
+    "simclr": {"method": "simclr", "data__flip": "true", "data__crop": 0.5, "train__discriminator__kind": "lars"},
     "micro-batches": {"train__micro_batch": 10},  # three processes have 10, 10 and 12 rows of [real; fake]
 }
 STEPS = 10
@@ -172,7 +173,7 @@ def trajectories(folder: str) -> None:
 def _facts() -> dict[str, Any]:
     method, data = tiny.method(), tiny.dataset()
     counts = {}
-    for name in ("jsd", "supervised", "micro-batches"):
+    for name in ("jsd", "simclr", "supervised", "micro-batches"):
         with counted() as counter:
             learner, batches, config = prepared(name)
             learner.step(_rows(learner, batches, config, 0), 0)

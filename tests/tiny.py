@@ -25,6 +25,8 @@ OPTIONS = {
     "generator.width": "4",
     "generator.latent_size": "8",
     "objective.bank": "64",
+    "contrast.hidden": "16",
+    "contrast.size": "8",
     "train.batch": "16",
     "train.steps": "8",
     "train.threads": "1",

@@ -10,7 +10,7 @@ from sao.methods import Method, NonFiniteError, Supervised, build_method
 from sao.methods.method import check_finite
 from sao.randomness import batch_rows
 
-METHODS = ["structural", "supervised", "random"]
+METHODS = ["structural", "simclr", "supervised", "random"]
 
 
 def inputs(step: int = 0, batch: int = 16) -> torch.Tensor:
@@ -31,10 +31,8 @@ def test_all_methods_share_one_interface(name):
     assert len(method.embeddings(inputs())) == 16
     assert len(method.smooth_function(inputs())) == 16
     assert (method.sample(torch.randn(2, 8)) is None) == (name != "structural")
-    assert (
-        set(method.optimisers)
-        == {"structural": {"discriminator", "generator"}, "supervised": {"classifier"}, "random": set()}[name]
-    )
+    players = {"structural": {"discriminator", "generator"}, "simclr": {"contrast"}, "supervised": {"classifier"}}
+    assert set(method.optimisers) == players.get(name, set())
 
 
 @pytest.mark.parametrize("name", METHODS)

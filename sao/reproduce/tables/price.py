@@ -10,6 +10,7 @@ from sao.reproduce.tables.cells import Cell
 
 def price_study(cells: Sequence[Cell], processes: int) -> None:
     measured: dict[Hashable, Price] = {}
+    said: set[str] = set()
     seconds = disk = 0.0
     for cell in cells:
         if cell.row.kind in ("raw", "untrained"):
@@ -18,12 +19,14 @@ def price_study(cells: Sequence[Cell], processes: int) -> None:
         kind = _kind_of_step(cell.config)
         if kind not in measured:
             measured[kind] = price(cell.config)
-            print(measured[kind].note)
+            if measured[kind].note not in said:
+                print(measured[kind].note)
+            said.add(measured[kind].note)
         one = measured[kind]
         steps = cell.config.steps_for(one.samples)
         seconds += steps * one.step
         disk += cell.config.log.keep * one.checkpoint
-        print(f"{cell.name}: {steps} steps of {one.step:.2g} s, {clock(steps * one.step)}", flush=True)
+        print(f"{cell.name}: {steps} steps of {one.step:.2f} s, {clock(steps * one.step)}", flush=True)
     together = f", {clock(seconds / processes)} with {processes} at a time that do not slow each other down"
     print(f"{len(cells)} cells: {clock(seconds)} of training{together if processes > 1 else ''}")
     print(f"{disk / 1e9:.1f} GB of checkpoints; the evaluation of each cell comes on top")

@@ -1,0 +1,123 @@
+"""SimCLR: its loss against a literal version, its views, and that it learns and goes on as every other method."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from test_controls import inputs
+from torch.nn import functional as F
+
+from sao.cli import main
+from sao.engine import checkpoint
+from sao.errors import InputError
+from sao.methods import SimCLR
+from sao.methods.lars import LARS, MOMENTUM, TRUST
+
+AUGMENTED = {"data__flip": "true", "data__crop": 0.5, "data__jitter": 1.0}
+
+
+def simclr(**options) -> SimCLR:
+    method = tiny.method(method="simclr", **options)
+    assert isinstance(method, SimCLR)
+    return method
+
+
+def literal_nt_xent(one: torch.Tensor, other: torch.Tensor, temperature: float) -> float:
+    """−log of the share that an image's other view has among all other views, by loops."""
+    views = F.normalize(torch.cat([one, other]))
+    n, losses = len(one), []
+    for i, view in enumerate(views):
+        similar = [float(view @ views[j]) / temperature for j in range(2 * n) if j != i]
+        partner = float(view @ views[(i + n) % (2 * n)]) / temperature
+        losses.append(torch.tensor(similar).logsumexp(0) - partner)
+    return float(torch.stack(losses).mean())
+
+
+@pytest.mark.parametrize("options", [{}, AUGMENTED])
+def test_the_loss_is_that_of_a_literal_loop_over_the_two_views(options):
+    method = simclr(contrast__temperature=0.3, **options)
+    views = [method.augmentation(inputs(), f"view {index}", 0, method.batch) for index in range(2)]
+    with torch.no_grad():
+        expected = literal_nt_xent(*(method.network(view)[1] for view in views), temperature=0.3)
+    assert float(method.step(inputs(), 0)["contrast/nt_xent"]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_views_differ_with_augmentation_alone():
+    for options, same in (({}, True), (AUGMENTED, False)):
+        method = simclr(**options)
+        one, other = (method.augmentation(inputs(), f"view {index}", 0, method.batch) for index in range(2))
+        assert torch.equal(one, other) == same
+        assert torch.equal(one, inputs()) == same
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"train__discriminator__learning_rate": 1e-2},
+        {"train__discriminator__kind": "lars", "train__discriminator__learning_rate": 0.1},
+    ],
+)
+def test_the_loss_falls_on_digits(options):
+    method = simclr(train__batch=64, data__crop=0.5, discriminator__widths="[16, 32]", **options)
+    losses = [float(method.step(inputs(step, 64), step)["contrast/nt_xent"]) for step in range(60)]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+def test_embeddings_are_unit_projections():
+    method = simclr()
+    embeddings = method.embeddings(inputs())
+    assert embeddings.shape == (16, 8)
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(16))
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lars"])
+def test_a_resumed_run_is_the_run_that_was_not_stopped(kind, tmp_path: Path):
+    options = {"method": "simclr", "train__discriminator__kind": kind, "train__schedule": "cosine", **AUGMENTED}
+    whole, expected = tiny.trained(tmp_path / "whole", **options, train__steps=6, log__keep=9)
+    assert [path.name[-1] for path in checkpoint.steps_in(whole.checkpoints)] == ["3", "6"]
+    for path in checkpoint.steps_in(whole.checkpoints)[1:]:
+        path.rename(tmp_path / "last")
+    before = tiny.rows(whole.folder)
+    assert main(["resume", str(whole.folder)]) == 0
+    assert tiny.rows(whole.folder) == before
+    found = simclr(**{key: value for key, value in options.items() if key != "method"})
+    assert checkpoint.load_newest(whole.checkpoints, found, print) == 6
+    assert all(torch.equal(value, found.state_dict()[name]) for name, value in expected.state_dict().items())
+
+
+def test_lars_shortens_a_gradient_to_a_share_of_its_weight_and_leaves_vectors_alone():
+    weight, bias = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))
+    optimiser = LARS([weight, bias], lr=0.5, weight_decay=0.01)
+    weight.grad, bias.grad = torch.full((2, 2), 8.0), torch.full((2,), 8.0)
+    optimiser.step()
+    decayed = 8.0 + 0.01
+    share = TRUST * 2 / (16 + 0.01 * 2) / 0.5
+    torch.testing.assert_close(weight.data, torch.full((2, 2), 1 - 0.5 * share * decayed))
+    torch.testing.assert_close(bias.data, torch.full((2,), 1 - 0.5 * 8.0))
+    moved = weight.detach().clone()
+    weight.grad, bias.grad = torch.full((2, 2), 1e-3), None  # short enough: plain SGD, on top of the momentum
+    optimiser.step()
+    step = 1e-3 + 0.01 * moved + MOMENTUM * share * decayed
+    torch.testing.assert_close(weight.data, moved - 0.5 * step)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "simclr", "train__micro_batch": 4}, "micro_batch"),
+        ({"method": "structural", "train__discriminator__kind": "lars"}, "lars"),
+        ({"method": "structural", "train__generator__kind": "lars"}, "lars"),
+        ({"method": "supervised", "train__discriminator__kind": "lars"}, "lars"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(options, said):
+    with pytest.raises(InputError, match=said):
+        tiny.method(**options)
+
+
+def test_without_lightly_the_way_to_install_it_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightly.loss", None)
+    with pytest.raises(InputError, match=r"sao\[baselines\]"):
+        simclr()

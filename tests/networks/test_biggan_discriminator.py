@@ -1,0 +1,84 @@
+"""BigGAN's discriminator: its size, its normalisation, and where it is refused."""
+
+import pytest
+import tiny
+import torch
+from torch import nn
+
+from sao.config import build
+from sao.errors import InputError
+from sao.methods import build_networks
+from sao.networks import BigGANDiscriminator
+from sao.smoothness import jacobian_audit
+
+HINGE = {"discriminator": {"kind": "biggan"}, "objective": {"distance": "hinge"}}
+
+
+def test_it_has_the_size_that_the_paper_gives():
+    assert sum(p.numel() for p in BigGANDiscriminator().parameters()) == pytest.approx(4.2e6, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [8, 16, 17, 32])
+def test_features_are_sums_and_the_score_is_linear_in_them(size):
+    network = BigGANDiscriminator(channels=1, width=12).eval()
+    images = torch.randn(3, 1, size, size)
+    features, scores = network(images)
+    assert features.shape == (3, 12)
+    assert scores.shape == (3, 1)
+    assert float(features.detach().min()) >= 0
+    torch.testing.assert_close(network.features(images), features)
+    torch.testing.assert_close(network.embed(images), network.head(features))
+
+
+def test_every_layer_has_spectral_norm_one():
+    network = BigGANDiscriminator(width=8)
+    for _ in range(60):  # each pass in training makes one power iteration
+        network(torch.randn(2, 3, 8, 8))
+    network.eval()
+    layers = [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+    assert len(layers) == 11
+    for layer in layers:
+        norm = torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2)
+        assert float(norm) == pytest.approx(1, abs=0.02)
+
+
+def test_samples_do_not_interact():
+    jacobian_audit(BigGANDiscriminator(width=4).eval().embed, torch.randn(4, 3, 8, 8))
+
+
+def test_the_pooled_shortcut_is_the_convolved_one_pooled():
+    block = BigGANDiscriminator(width=4).eval().blocks[1]
+    x = torch.randn(2, 4, 8, 8)
+    pool = nn.AvgPool2d(2)
+    expected = pool(block.second(block.first(x.relu()).relu()) + block.shortcut(x))
+    torch.testing.assert_close(block(x), expected)
+
+
+def test_it_learns_as_part_of_the_method():
+    options = {"objective__cluster_weight": 0, "objective__smoothness_weight": 0, "objective__distance": "hinge"}
+    method = tiny.method(discriminator__kind="biggan", discriminator__widths="[8]", **options)
+    before = method.features(tiny.dataset().test.inputs(slice(0, 4)))
+    for step in range(2):
+        scalars = method.step(tiny.dataset().train.inputs(slice(16 * step, 16 * step + 16)), step)
+    assert all(bool(value.isfinite()) for value in scalars.values())
+    assert not torch.equal(before, method.features(tiny.dataset().test.inputs(slice(0, 4))))
+
+
+def test_the_width_is_the_last_of_the_widths():
+    assert build_networks(build(HINGE), (3, 16, 16)).backbone_size == 256
+    narrow = build(HINGE, {"discriminator.widths": "[4, 8]"})
+    assert build_networks(narrow, (3, 16, 16)).backbone_size == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "shape"),
+    [
+        ({"objective.distance": "jensen_shannon"}, (3, 16, 16)),
+        ({"objective.distance": "bhattacharyya"}, (3, 16, 16)),
+        ({}, (2,)),
+        ({}, (3, 64, 64)),
+    ],
+)
+def test_it_is_refused_where_it_does_not_fit(options, shape):
+    with pytest.raises(InputError, match=r"discriminator\.kind biggan"):
+        build_networks(build(HINGE, options), shape)
