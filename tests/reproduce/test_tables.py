@@ -1,0 +1,281 @@
+"""Tables 2 and 4 on 8x8 digits with a few steps, as a person types them: killed, gone on with, and complete in the end."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import tiny
+from PIL import Image
+
+from sao.cli import main
+from sao.engine import checkpoint
+from sao.engine.run import Run
+from sao.methods import NonFiniteError, Structural
+from sao.reproduce import pool
+from sao.reproduce.tables.cells import Cell, Row, cells_of, chosen_rows
+from sao.reproduce.tables.measure import training_seconds
+from sao.reproduce.tables.table2 import PAPER, table2
+from sao.reproduce.tables.table4 import table4
+from sao.reproduce.tables.writing import read_result, write_table
+
+CONTROLS = ["raw", "untrained", "supervised"]
+SMALL = {
+    "discriminator.embedding_size": "8",
+    "generator.width": "4",
+    "generator.latent_size": "8",
+    "objective.bank": "64",
+    "contrast.hidden": "16",
+    "contrast.size": "8",
+    "train.batch": "16",
+    "log.every": "1",
+    "log.evaluate_every": "null",
+    "log.sample_every": "null",
+    "log.checkpoint_every": "1",
+}
+
+
+def words(target: str, out: Path, *more: str) -> list[str]:
+    small = [word for name, value in SMALL.items() for word in (f"--{name}", value)]
+    return ["reproduce", target, "--data", "digits", "--steps", "3", "--jobs", "1", "--out", str(out), *small, *more]
+
+
+def lines(out: Path, name: str) -> dict[str, dict]:
+    return {line["row"]: line for line in json.loads((out / f"{name}.json").read_text())["rows"]}
+
+
+@pytest.fixture(scope="module")
+def ablation(tmp_path_factory) -> Path:
+    """Table 4, killed while its second cell trains, gone on with in the same words."""
+    folder = tmp_path_factory.mktemp("table4")
+    out = folder / "out"
+    killed = tiny.Command(folder, *words("table4", out), die=("sao.engine.checkpoint", "save", 5))
+    assert killed.wait() == -signal.SIGKILL
+    done = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/eval.json")}
+    assert [path.parent.name for path in done] == ["supervised-digits-seed0"]
+    assert len(Run(out / "runs/biggan-digits-seed0").rows()) == 2
+    assert main(words("table4", out)) == 0
+    assert all(path.stat().st_mtime_ns == then for path, then in done.items()), "a cell that was done was made again"
+    return out
+
+
+def test_every_row_has_its_numbers_and_those_that_generate_have_more(ablation):
+    found = lines(ablation, "table4")
+    assert list(found) == ["biggan", "hinge", "bhattacharyya", "jsd", "full-spectral", "full", *CONTROLS]
+    for name, line in found.items():
+        assert {"kmeans", "svm", "probe", "knn1", "knn5"} <= line["metrics"].keys()
+        assert all(value["n"] == 1 for value in line["metrics"].values())
+        generated = {"frechet_classifier", "precision_classifier", "recall_classifier"} <= line["metrics"].keys()
+        assert generated == (name not in CONTROLS)
+        assert (ablation / f"runs/{name}-digits-seed0/samples.png").exists() == generated
+        assert ("minutes" in line["metrics"]) == (name not in ("raw", "untrained"))
+    assert found["full"]["metrics"]["svm"]["mean"] > 0.9
+    with Image.open(ablation / "samples.png") as sheet:
+        assert sheet.width > 1000
+
+
+def test_rows_are_the_configurations_that_they_are_named_for(ablation):
+    configs = {name: Run(ablation / f"runs/{name}-digits-seed0").config for name in lines(ablation, "table4")}
+    assert configs["biggan"].discriminator.kind == "biggan"
+    assert {configs[name].objective.distance for name in ("biggan", "hinge")} == {"hinge"}
+    assert configs["bhattacharyya"].objective.distance == "bhattacharyya"
+    assert [configs[name].objective.cluster_weight for name in ("jsd", "bhattacharyya", "full")] == [0, 0, 3]
+    assert [configs[name].objective.smoothness_weight for name in ("biggan", "full-spectral", "full")] == [0, 0, 5]
+    assert configs["full-spectral"].discriminator.spectral_normalisation
+    assert {config.train.steps for config in configs.values()} == {3}
+
+
+def test_the_killed_cell_went_on_where_it_was(ablation):
+    run = Run(ablation / "runs/biggan-digits-seed0")
+    assert [row["step"] for row in run.rows()] == [1, 2, 3]
+    assert [path.name for path in checkpoint.steps_in(run.checkpoints)][-1] == "step-00000003"
+
+
+def test_a_second_seed_adds_cells_and_repeats_none(ablation, capsys):
+    before = {path: path.stat().st_mtime_ns for path in ablation.glob("runs/*/eval.json")}
+    rows = ["--rows", "raw,full", "--seeds", "0,1"]
+    assert main(words("table4", ablation, *rows)) == 0
+    assert "5 cells, 3 of them done already" in capsys.readouterr().out
+    assert all(path.stat().st_mtime_ns == then for path, then in before.items())
+    found = lines(ablation, "table4")
+    assert list(found) == ["full", "raw", "supervised"]
+    assert found["full"]["seeds"] == [0, 1]
+    assert found["full"]["metrics"]["svm"]["n"] == 2
+    text = (ablation / "table4.md").read_text()
+    assert "| full, L_reg | 0, 1 | " in text
+    assert " ± " in text
+
+
+def test_other_options_in_the_same_folder_are_refused(ablation, capsys):
+    assert main(words("table4", ablation, "--train.discriminator.learning_rate", "0.5")) == 2
+    assert "other options" in capsys.readouterr().err
+
+
+def test_asked_to_stop_a_study_saves_its_runs_and_leaves_no_process_behind(tmp_path):
+    asked = words("table2", tmp_path / "out", "--jobs", "2", "--rows", "simclr,simclr-f", "--steps", "100000")
+    command = tiny.Command(tmp_path, *asked, "--log.checkpoint_every", "100000")
+    runs = [Run(tmp_path / f"out/runs/{name}-digits-seed0") for name in ("simclr", "simclr-f")]
+    command.wait_for(lambda: all(tiny.lines_of(run.metrics) > 0 for run in runs))
+    command.send(signal.SIGINT)
+    assert command.wait() == 130
+    assert "sao: stopped; the same command goes on from here\n" in command.errors.read_text()
+    assert "Traceback" not in command.errors.read_text()
+    made = [tiny.lines_of(run.metrics) for run in runs]
+    assert [int(checkpoint.steps_in(run.checkpoints)[-1].name.split("-")[1]) for run in runs] == made
+
+
+def test_a_cell_that_diverges_is_recorded_and_the_study_goes_on(tmp_path, monkeypatch, capsys):
+    original = Structural.step
+
+    def step(self, inputs, number):
+        if self.objective.distance == "hinge" and number == 1:
+            raise NonFiniteError("discriminator/adversarial_hinge")
+        return original(self, inputs, number)
+
+    monkeypatch.setattr(Structural, "step", step)
+    asked = words("table4", tmp_path / "out", "--rows", "hinge,jsd")
+    assert main(asked) == 0
+    found = lines(tmp_path / "out", "table4")
+    assert found["hinge"]["diverged"] == {"0": 2}
+    assert found["hinge"]["metrics"] == {}
+    assert found["jsd"]["metrics"]
+    assert "0 (diverged at step 2)" in (tmp_path / "out/table4.md").read_text()
+    capsys.readouterr()
+    assert main(asked) == 0
+    assert "3 of them done already" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["table2", "table4"])
+def test_a_dry_run_prices_each_kind_of_step_once(target, tmp_path, capsys, monkeypatch):
+    from sao.reproduce.tables import price
+
+    prices = []
+    measure = price.price
+    monkeypatch.setattr(price, "price", lambda config: prices.append(config) or measure(config))
+    assert main(words(target, tmp_path / "out", "--dry-run", "--seeds", "0,1")) == 0
+    said = capsys.readouterr().out
+    assert len(prices) == {"table2": 3, "table4": 4}[target]
+    assert said.count("steps of") == {"table2": 15, "table4": 13}[target]
+    assert said.count("nothing to train") == 4
+    assert " of training" in said
+    assert not (tmp_path / "out").exists()
+
+
+# --- the paper ---------------------------------------------------------------------------------------------------------
+
+
+def by_name(table, options=None) -> dict[str, Cell]:
+    return {cell.row.name: cell for cell in cells_of(table, table.rows, table.data[:1], [0], options or {}, Path("runs"))}
+
+
+def test_the_scale_of_the_paper_has_its_settings():
+    ablation = by_name(table4("paper"))
+    full = ablation["full"].config
+    assert (full.train.epochs, full.train.batch, full.data.flip, full.data.crop) == (1000, 500, True, 0.5)
+    assert full.train.discriminator.learning_rate == full.train.generator.learning_rate == 2e-4
+    assert ablation["biggan"].config.discriminator.widths == (256,)
+    assert all(cell.config.data.size is None for cell in ablation.values())
+    views = by_name(table2("paper"))["simclr-fcj"].config
+    optimiser = views.train.discriminator
+    assert (optimiser.kind, optimiser.learning_rate, views.train.batch, views.train.epochs) == ("lars", 0.4, 256, 1000)
+    assert (views.train.schedule, views.warmup_steps_for(50_000)) == ("cosine", 1950)
+    assert [table2("paper").data, table4("paper").data] == [("cifar10", "cifar100"), ("cifar10",)]
+
+
+def test_augmentations_grow_from_row_to_row():
+    rows = by_name(table2("cpu"))
+    sets = {name: (c.config.data.flip, c.config.data.crop is not None, c.config.data.jitter > 0) for name, c in rows.items()}
+    for family in ("simclr", "ours"):
+        assert sets[family] == (False, False, False)
+        assert sets[f"{family}-f"] == (True, False, False)
+        assert sets[f"{family}-fc"] == (True, True, False)
+    assert sets["simclr-fcj"] == (True, True, True)
+
+
+def test_the_paper_stands_in_columns_of_its_own(tmp_path):
+    """Of CIFAR-10 the paper has numbers; what it calls FID is no column of ours."""
+    row = table4("cpu").rows[5]
+    options = {name: value for name, value in SMALL.items() if not name.startswith("contrast")}
+    (cell, *_) = [c for c in cells_of(table4("cpu"), [row], ["cifar10"], [0], options, tmp_path) if c.row is row]
+    cell.folder.mkdir()
+    cell.evaluation.write_text('[{"name": "svm", "value": 0.5, "std": null, "protocol": {}}]')
+    write_table(table4("cpu"), [cell], tmp_path, "sao")
+    *_, heading, _, line = (tmp_path / "table4.md").read_text().splitlines()
+    assert heading == "| row | seeds | svm | svm (paper) | fid (paper) | is (paper) | kmeans (paper) |"
+    assert line == "| full, L_reg | 0 | 50.0 | 89.8 | 13.63 | 8.73 | 80.1 |"
+
+
+def test_table2_has_all_seven_rows_of_the_paper():
+    for table in (table2("cpu"), table2("paper")):
+        assert [row.name for row in table.rows if row.paper] == list(PAPER)
+    assert table2("paper").rows[5].paper["cifar100"]["knn5"] == pytest.approx(0.561)
+
+
+def test_options_by_hand_replace_a_recipe_and_not_what_makes_a_row():
+    cells = by_name(table2("paper"), {"train.discriminator.kind": "adamw", "train.steps": "7"})
+    assert cells["simclr"].config.train.discriminator.kind == "adamw"
+    assert {cell.config.steps_for(50_000) for cell in cells.values()} == {7}
+
+
+def test_the_reference_comes_with_rows_that_generate():
+    assert [row.name for row in chosen_rows(table2("cpu"), ["simclr"])] == ["simclr"]
+    assert [row.name for row in chosen_rows(table2("cpu"), ["ours"])] == ["ours", "supervised"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["table3"],
+        ["table4", "--rows", "ful"],
+        ["table4", "--rows", ","],
+        ["table4", "--data", "imagenet"],
+        ["table4", "--scale", "paper", "--data", "fashion_mnist"],
+        ["table4", "--scale", "huge"],
+        ["table4", "--controls"],
+        ["table4", "--objective.distance", "hinge"],
+        ["table4", "--data.source", "digits"],
+        ["table4", "--train.bach", "3"],
+        ["table4", "--jobs", "0"],
+        ["table2", "--data.flip", "true"],
+        ["table2", "--seeds", "x"],
+        ["table2", "--out", "/dev/null/table2", "--data", "digits"],
+        ["figure2", "--rows", "full"],
+        ["figure2", "--dry-run"],
+    ],
+)
+def test_bad_input_is_one_line(given, capsys):
+    assert main(["reproduce", *given]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("sao: ")
+    assert error.count("\n") == 1
+
+
+# --- processes and time --------------------------------------------------------------------------------------------------
+
+
+def double(number: int) -> int:
+    if number == 3:
+        raise ValueError("three")
+    return 2 * number
+
+
+def test_work_is_shared_among_processes_and_an_error_of_one_is_an_error_here():
+    found = {}
+    with pytest.raises(ValueError, match="three"):
+        for item, result in pool.work_through(double, [1, 2, 3], processes=2):
+            found[item] = result
+    assert found
+    assert all(result == 2 * item for item, result in found.items())
+
+
+def test_minutes_count_each_step_once(tmp_path):
+    run = Run(tmp_path)
+    rates = [(10, 100.0), (20, 100.0), (30, 50.0)]  # the last ten after a stop, half as fast
+    run.metrics.write_text("".join(json.dumps({"step": s, "time/samples_per_second": r}) + "\n" for s, r in rates))
+    assert training_seconds(run, batch=10) == pytest.approx(1 + 1 + 2)
+
+
+def test_a_number_that_was_not_finite_is_read_as_such(tmp_path):
+    cell = Cell(Row("x", "x"), "digits", tiny.config(), tmp_path, tmp_path)
+    cell.evaluation.write_text('[{"name": "svm", "value": null, "std": null, "protocol": {}}]')
+    assert read_result(cell)["svm"].value != read_result(cell)["svm"].value
