@@ -29,7 +29,7 @@ PACKAGES = [
     "pillow",
     "matplotlib",
 ]
-EXTRAS = {"torch-fidelity": "metrics", "tensorboard": "track", "pyarrow": "tables"}
+EXTRAS = {"torch-fidelity": "metrics", "lightly": "baselines", "tensorboard": "track", "pyarrow": "tables"}
 TINY = {
     "discriminator.widths": "[8, 16]",
     "discriminator.embedding_size": "16",

@@ -50,7 +50,7 @@ def test_help_says_what_to_do_first(capsys):
         (["train", "--batch", "64"], ["--batch", "did you mean --train.batch?"]),
         (["train", "--bacth", "64"], ["--bacth", "did you mean --train.batch?"]),
         (["train", "--overwrit"], ["--overwrit", "did you mean --overwrite?"]),
-        (["train", "cifar11"], ["'cifar11'", "did you mean cifar10", "sao presets"]),
+        (["train", "cifr10"], ["'cifr10'", "did you mean cifar10", "sao presets"]),
         (["train", "nothing.yaml"], ["nothing.yaml", "No such file"]),
         (["train", "digits", "spirals"], ["does not take spirals"]),
         (["train", "--train.batch", "1"], ["train.batch", "greater than or equal to 2", "1"]),

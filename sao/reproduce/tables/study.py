@@ -38,7 +38,7 @@ def reproduce(table: Table, cells: Sequence[Cell], out: Path, command: str, proc
             write_table(table, cells, out, command)
     write_sheet(cells, out / "samples.png")
     print((out / f"{table.name}.md").read_text(encoding="utf-8"))
-    print(f"{out / table.name}.md, .json and samples.png; {clock(time.monotonic() - started)} in all", flush=True)
+    print(f"everything is in {out}; {clock(time.monotonic() - started)} in all", flush=True)
 
 
 def finish(cell: Cell) -> str:
@@ -50,7 +50,7 @@ def finish(cell: Cell) -> str:
     found = read_result(cell)
     if DIVERGED in found:
         return f"diverged at step {found[DIVERGED].value:.0f}"
-    return f"svm {found['svm'].value:.3f}, kmeans {found['kmeans'].value:.3f}"
+    return ", ".join(f"{name} {found[name].value:.3f}" for name in ("svm", "kmeans") if name in found)
 
 
 def _metrics(cell: Cell) -> list[Metric]:

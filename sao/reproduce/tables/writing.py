@@ -20,11 +20,9 @@ NOTHING = "–"
 
 
 def read_result(cell: Cell) -> dict[str, Metric]:
-    """Metrics by name; what was not finite is NaN again."""
-    found = [
-        Metric(**row | {"value": _number(row["value"])}) for row in json.loads(cell.evaluation.read_text(encoding="utf-8"))
-    ]
-    return {metric.name: metric for metric in found}
+    """Metrics by name, without those that were not finite."""
+    rows = json.loads(cell.evaluation.read_text(encoding="utf-8"))
+    return {row["name"]: Metric(**row) for row in rows if row["value"] is not None}
 
 
 def write_table(table: Table, cells: Sequence[Cell], out: Path, command: str) -> None:
@@ -50,7 +48,7 @@ def _line(row: Row, data: str, done: list[tuple[Cell, dict[str, Metric]]]) -> di
     metrics = {}
     for name in _ordered(name for found in whole for name in found):
         values = [found[name].value for found in whole if name in found]
-        metrics[name] = {"mean": float(np.mean(values)), "std": float(np.std(values)), "n": len(values)}
+        metrics[name] = {"mean": float(np.mean(values)), "std": float(np.std(values)), "values": values}
     return {
         "row": row.name,
         "title": row.title,
@@ -111,11 +109,11 @@ def _seeds(line: dict[str, Any]) -> str:
 def _ours(line: dict[str, Any], name: str) -> str:
     if name not in line["metrics"]:
         return NOTHING
-    mean, std, n = (line["metrics"][name][key] for key in ("mean", "std", "n"))
+    mean, std, values = (line["metrics"][name][key] for key in ("mean", "std", "values"))
     if name in COUNTS:
         return f"{mean / 1e6:.2f}"
     factor, digits = (100, 1) if name in SHARES else (1, 2)
-    return f"{factor * mean:.{digits}f}" + (f" ± {factor * std:.{digits}f}" if n > 1 else "")
+    return f"{factor * mean:.{digits}f}" + (f" ± {factor * std:.{digits}f}" if len(values) > 1 else "")
 
 
 def _papers(line: dict[str, Any], name: str) -> str:
@@ -131,10 +129,6 @@ def _ordered(names: Iterable[str]) -> list[str]:
 
 def _ordered_rows(cells: Sequence[Cell]) -> list[Row]:
     return list({cell.row.name: cell.row for cell in cells}.values())
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
 
 
 def _replace(path: Path, text: str) -> None:
