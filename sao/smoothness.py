@@ -33,10 +33,7 @@ def jacobian_norm(
     """
     _check_arguments(x, steps)
     if start == "input":
-        direction = output_direction(function, x, steps, generator)
-        with torch.enable_grad():
-            inputs = x.detach().requires_grad_()
-            return norm_along(_evaluate(function, inputs), inputs, direction)
+        return outputs_and_norms(function, x, steps, generator)[1]
     if start == "output":
         v = _unit(_vjp(function, x, _normal_like(_output(function, x), generator)))
         for _ in range(steps - 1):
@@ -45,34 +42,35 @@ def jacobian_norm(
     raise ValueError(f'start must be "input" or "output", got {start!r}')
 
 
-def output_direction(
+def outputs_and_norms(
     function: Function,
     x: Tensor,
     steps: int = 1,
     generator: torch.Generator | None = None,
     start: Tensor | None = None,
-) -> Tensor:
-    """The unit output direction u after the power iteration, without a graph.
+) -> tuple[Tensor, Tensor]:
+    """The function's outputs and the Jacobian norms of its samples, both with a graph, from one forward pass.
 
-    It begins with the input directions `start`, or random ones; a part of a batch gets its part of the batch's directions.
+    This is how training shares that pass between the losses and the penalty: the tangents Jv travel through it beside the
+    values. The power iteration begins with the input directions `start`, or random ones; a part of a batch gets its part.
     """
     _check_arguments(x, steps)
     if start is not None and start.shape != x.shape:
         raise ValueError(f"start has shape {tuple(start.shape)}, x has {tuple(x.shape)}")
     v = _unit(_normal_like(x, generator) if start is None else start)
-    direction = _unit(_jvp(function, x, v))
     for _ in range(steps - 1):
-        v = _unit(_vjp(function, x, direction))
-        direction = _unit(_jvp(function, x, v))
-    return direction
+        v = _unit(_vjp(function, x, _unit(_jvp(function, x, v))))
+    with torch.enable_grad():
+        inputs = x.detach().requires_grad_()
+        outputs, tangents = _outputs_and_tangents(function, inputs, v)
+        return outputs, norm_along(outputs, inputs, _unit(tangents))
 
 
 def norm_along(outputs: Tensor, inputs: Tensor, direction: Tensor) -> Tensor:
     """|uJ| for each sample from a forward pass that is already there: one reverse pass, with a graph.
 
-    `inputs` must require gradients and `outputs` must have been computed from them. This is how training shares one forward
-    pass between the losses and the penalty. Fused attention has no second derivative: compute the outputs of a transformer
-    under `sdpa_kernel(SDPBackend.MATH)`.
+    `inputs` must require gradients and `outputs` must have been computed from them. Fused attention has no second derivative:
+    compute the outputs of a transformer under `sdpa_kernel(SDPBackend.MATH)`.
     """
     if not inputs.requires_grad:
         raise ValueError("inputs must require gradients")
@@ -184,15 +182,21 @@ def _vjp(function: Function, x: Tensor, direction: Tensor) -> Tensor:
 
 
 def _jvp(function: Function, x: Tensor, direction: Tensor) -> Tensor:
-    """Jv for each sample, without a graph: forward mode, or two reverse passes where an operator has no forward rule."""
+    """Jv for each sample, without a graph."""
+    with torch.no_grad():
+        return _outputs_and_tangents(function, x.detach(), direction)[1]
+
+
+def _outputs_and_tangents(function: Function, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+    """f(x) and, without a graph, Jv: by forward mode, or by two reverse passes where an operator has no forward rule."""
     try:
-        with torch.no_grad(), forward_ad.dual_level():
-            outputs = forward_ad.unpack_dual(_evaluate(function, forward_ad.make_dual(x.detach().clone(), direction)))
-            return torch.zeros_like(outputs.primal) if outputs.tangent is None else outputs.tangent.clone()
+        with forward_ad.dual_level():
+            outputs, tangents = forward_ad.unpack_dual(_evaluate(function, forward_ad.make_dual(x.clone(), direction)))
+            return outputs, torch.zeros_like(outputs) if tangents is None else tangents.detach().clone()
     except (NotImplementedError, RuntimeError) as error:
         if "forward" not in str(error).lower():
             raise
-    return _jvp_with_graph(function, x, direction).detach()
+    return _evaluate(function, x), _jvp_with_graph(function, x, direction).detach()
 
 
 def _jvp_with_graph(function: Function, x: Tensor, direction: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.smoothness import jacobian_audit, jacobian_norm, norm_along, output_direction, smoothness_penalty
+from sao.smoothness import jacobian_audit, jacobian_norm, norm_along, outputs_and_norms, smoothness_penalty
 
 STARTS: tuple[Literal["input", "output"], ...] = ("input", "output")
 both_starts = pytest.mark.parametrize("start", STARTS)
@@ -286,14 +286,10 @@ def test_penalty_shares_the_forward_pass_of_the_losses(steps):
         graphs.append(torch.is_grad_enabled())
         return net(inputs)
 
-    direction = output_direction(counted, x, steps, seeded(1))
-    assert not direction.requires_grad
-    torch.testing.assert_close(direction.flatten(1).norm(dim=1), torch.ones(len(x), dtype=torch.float64))
-    inputs = x.clone().requires_grad_()
-    outputs = counted(inputs)
-    loss = outputs.square().mean() + smoothness_penalty(norm_along(outputs, inputs, direction), 0.3)
-    # One pass with a graph serves the loss and the penalty; of the others, a forward mode one for each step has none.
-    assert graphs.count(False) == steps
+    outputs, norms = outputs_and_norms(counted, x, steps, seeded(1))
+    loss = outputs.square().mean() + smoothness_penalty(norms, 0.3)
+    # One pass serves the loss, the tangent and the penalty; a further step takes a forward and a reverse pass of its own.
+    assert graphs.count(False) == steps - 1
     assert graphs.count(True) == steps
     separate = net(x).square().mean() + (jacobian_norm(net, x, steps, generator=seeded(1)) - 0.3).square().mean()
     torch.testing.assert_close(loss, separate)
@@ -305,13 +301,32 @@ def test_penalty_shares_the_forward_pass_of_the_losses(steps):
         torch.testing.assert_close(own, other)
 
 
+def test_tangents_carry_no_graph():
+    """They are directions: what the penalty differentiates is |uJ| with u held fixed."""
+    net, x = conv_net(3)
+    _, norms = outputs_and_norms(net, x, generator=seeded(1))
+    v = torch.randn(x.shape, dtype=x.dtype, generator=seeded(1))
+    with torch.no_grad():
+        tangents = torch.func.jvp(net, (x,), (v,))[1]
+    u = tangents / tangents.flatten(1).norm(dim=1).reshape(-1, *[1] * (tangents.ndim - 1))
+    inputs = x.clone().requires_grad_()
+    (products,) = torch.autograd.grad(net(inputs), inputs, u, create_graph=True)
+    expected = products.flatten(1).norm(dim=1)
+    torch.testing.assert_close(norms, expected)
+    weights = [p for p in net.parameters() if p.ndim > 1]
+    for own, other in zip(torch.autograd.grad(norms.sum(), weights), torch.autograd.grad(expected.sum(), weights), strict=True):
+        torch.testing.assert_close(own, other)
+
+
 def test_given_directions_make_parts_of_a_batch_agree_with_the_whole():
     net, x = mlp(4)
     start = torch.randn(x.shape, dtype=x.dtype, generator=seeded(1))
-    whole = output_direction(net, x, 2, start=start)
-    torch.testing.assert_close(whole, output_direction(net, x, 2, seeded(1)))
-    parts = [output_direction(net, x[rows], 2, start=start[rows]) for rows in (slice(0, 1), slice(1, 4))]
-    torch.testing.assert_close(torch.cat(parts), whole)
+    whole = outputs_and_norms(net, x, 2, start=start)
+    for own, other in zip(whole, outputs_and_norms(net, x, 2, seeded(1)), strict=True):
+        torch.testing.assert_close(own, other)
+    parts = [outputs_and_norms(net, x[rows], 2, start=start[rows]) for rows in (slice(0, 1), slice(1, 4))]
+    for own, *others in zip(whole, *parts, strict=True):
+        torch.testing.assert_close(torch.cat(others), own)
 
 
 def test_penalty_by_hand():
@@ -407,8 +422,8 @@ def test_jacobian_norm_names_the_wrong_argument(change, error, name):
 @pytest.mark.parametrize(
     ("call", "error", "name"),
     [
-        (lambda x: output_direction(torch.sin, x, start=torch.ones(1, 3)), ValueError, "start"),
-        (lambda x: output_direction(torch.sin, x[:0]), ValueError, "x"),
+        (lambda x: outputs_and_norms(torch.sin, x, start=torch.ones(1, 3)), ValueError, "start"),
+        (lambda x: outputs_and_norms(torch.sin, x[:0]), ValueError, "x"),
         (lambda x: norm_along(x.sin(), x, torch.ones(2, 3)), ValueError, "inputs"),
         (lambda x: norm_along(x.sin(), x.requires_grad_(), torch.ones(2, 3)), ValueError, "outputs"),
         (lambda x: norm_along(x.requires_grad_().sin(), x, torch.ones(2, 2)), ValueError, "direction"),

@@ -1,10 +1,13 @@
 """The same step, arranged literally as the authors' code arranges it: the baseline that ours is measured against.
 
 Mathematics, draws and updates are those of `Structural`; the arrangement is the one described for the released code: contiguous
-layout and the built-in GroupNorm, a graph for every pass, the momentum encoder run for real and generated samples in both
+layout and torch's own operators, a graph for every pass, the momentum encoder run for real and generated samples in both
 passes, the Jacobian by a forward pass of its own with vmap of jvp and one reverse pass more than needed, and D's parameters
 collecting gradients during the generator's pass.
 """
+
+from collections.abc import Callable
+from types import MethodType
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +16,10 @@ from torch.nn import functional as F
 
 from sao.methods.structural import Structural
 from sao.networks import Discriminator, Generator
+from sao.networks.activation import ELU
+from sao.networks.batchnorm import ConditionalBatchNorm
+from sao.networks.biggan import ToImages
+from sao.networks.convolution import Convolution
 from sao.networks.groupnorm import GroupNorm
 
 
@@ -69,12 +76,36 @@ class Literal(Structural):
 
 
 def literal(method: Structural) -> Literal:
-    """Turn a freshly built method into its literal arrangement."""
+    """Turn a freshly built method into its literal arrangement, with torch's own operators instead of ours."""
     for module in method.modules():
-        if isinstance(module, GroupNorm):
-            module.__class__ = nn.GroupNorm  # pyright: ignore[reportAttributeAccessIssue]  # torch's own formulas
         if isinstance(module, Discriminator | Generator):
             module.use_layout(torch.contiguous_format)
+        for kind, forward in OPERATORS.items():
+            if isinstance(module, kind):
+                module.forward = MethodType(forward, module)
     method.__class__ = Literal
     assert isinstance(method, Literal)
     return method
+
+
+def _elu(self: ELU, x: Tensor, other: Tensor | None = None) -> Tensor:
+    return F.elu(x if other is None else x + other)
+
+
+def _batch_norm(self: ConditionalBatchNorm, x: Tensor, condition: Tensor | None = None) -> Tensor:
+    normalised = F.batch_norm(
+        x, self.running_mean, self.running_var, training=self.training, momentum=self.momentum, eps=self.eps
+    )
+    gain = 1 + self.gain(condition) if isinstance(self.gain, nn.Linear) else self.gain[None]
+    bias = self.bias(condition) if isinstance(self.bias, nn.Linear) else self.bias[None]
+    extra = [1] * (x.ndim - 2)
+    return normalised * gain.reshape(*gain.shape, *extra) + bias.reshape(*bias.shape, *extra)
+
+
+OPERATORS: dict[type, Callable[..., Tensor]] = {
+    Convolution: nn.Conv2d.forward,
+    ToImages: nn.Conv2d.forward,
+    GroupNorm: nn.GroupNorm.forward,
+    ConditionalBatchNorm: _batch_norm,
+    ELU: _elu,
+}

@@ -80,10 +80,14 @@ def phases(function: Callable[[], object]) -> dict[str, float]:
         function()
         total = time.perf_counter() - started
     spent = dict.fromkeys(PHASES, 0.0)
-    for event in profiler.key_averages():
-        name = event.key.removeprefix("phase/")
-        if name in spent and event.key.startswith("phase/"):
-            spent[name] += event.cpu_time_total / 1e6
+    for event in profiler.events() or []:
+        if event.name.startswith("phase/"):
+            spent[event.name.removeprefix("phase/")] += event.cpu_time_total / 1e6
+            within = event.cpu_parent
+            while within is not None and not within.name.startswith("phase/"):
+                within = within.cpu_parent
+            if within is not None:  # a phase inside another counts once
+                spent[within.name.removeprefix("phase/")] -= event.cpu_time_total / 1e6
     return spent | {"other": max(0.0, total - sum(spent.values()))}
 
 

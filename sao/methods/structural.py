@@ -17,7 +17,7 @@ from sao.data.augmentation import Augmentation
 from sao.memory import MemoryBank
 from sao.methods.method import Method, Scalars, check_finite, gradient_norm
 from sao.networks import MovingAverage
-from sao.smoothness import norm_along, output_direction, smoothness_penalty
+from sao.smoothness import outputs_and_norms, smoothness_penalty
 
 
 @dataclass
@@ -192,18 +192,12 @@ class Structural(Method):
     def _embed(self, inputs: Tensor, smooth: bool, step: int, rows: slice) -> tuple[Tensor, Tensor | None]:
         """Embeddings and Jacobian norms of `rows` of the inputs, from one forward pass with a graph."""
         part = inputs[rows]
-        direction = None
         if smooth:
             with record_function("phase/jacobian"):
                 start = self._jacobian_start(step, inputs)[rows]
-                direction = output_direction(self._embedding, part, self.objective.power_steps, start=start)
-            part.requires_grad_()
-        with record_function("phase/discriminator forward"), self.passes(part, allowed=not smooth):
-            embeddings = self.discriminator(part)[1].to(part.dtype)
-        if direction is None:
-            return embeddings, None
-        with record_function("phase/jacobian"):
-            return embeddings, norm_along(embeddings, part, direction)
+                return outputs_and_norms(self._embedding, part, self.objective.power_steps, start=start)
+        with record_function("phase/discriminator forward"), self.passes(part):
+            return self.discriminator(part)[1].to(part.dtype), None
 
     def _backward_in_parts(self, inputs: Tensor, keys: Tensor, smooth: bool, step: int) -> tuple[Scalars, Scalars]:
         """The gradient of the whole batch with the memory of a part.
@@ -263,12 +257,13 @@ class Structural(Method):
         return draws[distributed.local_slice(self.batch)].to(like)
 
     def _jacobian_start(self, step: int, inputs: Tensor) -> Tensor:
-        """Random input directions of the power iteration for [real; fake], sliced from those of the global batch."""
+        """Input directions with which the power iteration for [real; fake] begins, sliced from those of the global batch."""
         draws = torch.randn(2, self.batch, *inputs.shape[1:], generator=randomness.generator(self.seed, "jacobian", step))
         return draws[:, distributed.local_slice(self.batch)].flatten(0, 1).to(inputs)
 
     def _embedding(self, inputs: Tensor) -> Tensor:
-        return self.discriminator(inputs)[1]
+        with record_function("phase/discriminator forward"):
+            return self.discriminator(inputs)[1]
 
     # --- use ---------------------------------------------------------------------------------------------------------
 

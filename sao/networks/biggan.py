@@ -51,7 +51,7 @@ class Generator(nn.Module):
             if resolution // 2 < ATTENTION_RESOLUTION <= resolution < size:
                 self.blocks.append(SelfAttention(outputs))
         self.norm = ConditionalBatchNorm(multipliers[-1][1], None)
-        self.last = nn.Conv2d(multipliers[-1][1], channels, 3, padding=1)
+        self.last = ToImages(multipliers[-1][1], channels)
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_normal_(module.weight)
@@ -70,7 +70,7 @@ class Generator(nn.Module):
         x = x.contiguous(memory_format=self.layout)
         for block in self.blocks:
             x = block(x, condition)
-        images = torch.tanh(self.last(F.relu(self.norm(x))))
+        images = torch.tanh(self.last(F.relu_(self.norm(x))))
         margin = (images.shape[-1] - self.size) // 2
         return images[..., margin : margin + self.size, margin : margin + self.size]
 
@@ -89,12 +89,31 @@ class Block(nn.Module):
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         residual = x
         for index, (norm, convolution) in enumerate(zip(self.norms, self.convolutions, strict=True)):
-            residual = F.relu(norm(residual, condition))
+            residual = F.relu_(norm(residual, condition))
             if self.upsample and index == 1:
                 residual = F.interpolate(residual, scale_factor=2)
             residual = convolution(residual)
         shortcut = x[:, : self.outputs]
         return residual + (F.interpolate(shortcut, scale_factor=2) if self.upsample else shortcut)
+
+
+class ToImages(nn.Conv2d):
+    """3x3 convolution from many channels to one or three.
+
+    On a CPU the library's kernels waste most of their width on so few outputs; here each position is first multiplied into the
+    3x3 patch that it contributes to, and the patches are summed where they overlap.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, 3, padding=1)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+            return super().forward(input)
+        n, c, h, w = input.shape
+        weight = self.weight.flip(2, 3).permute(1, 0, 2, 3).reshape(c, -1)
+        patches = (input.permute(0, 2, 3, 1).reshape(-1, c) @ weight).unflatten(0, (n, h * w))
+        return F.fold(patches.transpose(1, 2), (h, w), 3, padding=1) + self.bias[:, None, None]  # pyright: ignore[reportOptionalSubscript]
 
 
 class SelfAttention(nn.Module):

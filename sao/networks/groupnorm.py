@@ -42,6 +42,7 @@ class _GroupNorm(torch.autograd.Function):
         return y
 
     @staticmethod
+    @torch.no_grad()
     def jvp(ctx, x_tangent: Tensor, weight_tangent, bias_tangent, *_) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, mean, scale, weight = ctx.saved_tensors
         group = _Group(x, mean, scale)

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao import distributed
+from sao.networks.activation import ELU
 from sao.networks.batchnorm import ConditionalBatchNorm
 from sao.networks.checks import check_latents, check_sizes
 from sao.networks.head import EmbeddingHead
@@ -28,6 +29,7 @@ class VectorDiscriminator(nn.Module):
         check_sizes(inputs=inputs, width=width, depth=depth, embedding_size=embedding_size)
         self.inputs, self.backbone_size, self.embedding_size = inputs, width, embedding_size
         self.stem = nn.Linear(inputs, width)
+        self.activation = ELU()
         self.blocks = nn.Sequential(*[ResidualLayer(width) for _ in range(depth)])
         self.head = EmbeddingHead(width, embedding_size)
         if spectral_normalisation:
@@ -36,7 +38,7 @@ class VectorDiscriminator(nn.Module):
     def features(self, vectors: Tensor) -> Tensor:
         if vectors.ndim != 2 or len(vectors) == 0 or vectors.shape[1] != self.inputs:
             raise ValueError(f"vectors must have shape (n > 0, {self.inputs}), got {tuple(vectors.shape)}")
-        return self.blocks(F.elu(self.stem(vectors)))
+        return self.blocks(self.activation(self.stem(vectors)))
 
     def forward(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         features = self.features(vectors)
@@ -54,9 +56,10 @@ class ResidualLayer(nn.Module):
         self.first = nn.Linear(width, width, bias=False)
         self.second = nn.Linear(width, width, bias=False)
         self.norm = group_norm(width)
+        self.activation = ELU()
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.elu(x + self.norm(self.second(F.elu(self.first(x)))))
+        return self.activation(x, self.norm(self.second(self.activation(self.first(x)))))
 
 
 class VectorGenerator(nn.Module):
@@ -79,5 +82,5 @@ class VectorGenerator(nn.Module):
             raise ValueError("latents has 1 row: batch statistics need at least 2")
         x = self.first(latents)
         for norm, layer in zip(self.norms, self.layers, strict=True):
-            x = x + layer(F.relu(norm(x, latents)))
-        return self.last(F.relu(self.norm(x)))
+            x = x + layer(F.relu_(norm(x, latents)))
+        return self.last(F.relu_(self.norm(x)))

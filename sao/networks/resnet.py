@@ -7,7 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm
 
+from sao.networks.activation import ELU
 from sao.networks.checks import check_sizes
+from sao.networks.convolution import Convolution
 from sao.networks.groupnorm import group_norm
 from sao.networks.head import EmbeddingHead
 
@@ -38,7 +40,8 @@ class Discriminator(nn.Module):
         self.channels = channels
         self.reduction = 2 ** sum(downsample)
         self.backbone_size, self.embedding_size = widths[-1], embedding_size
-        self.stem = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
+        self.stem = Convolution(channels, widths[0], 3)
+        self.activation = ELU()
         stages: list[nn.Module] = []
         inputs = widths[0]
         for width, count, pooled in zip(widths, blocks, downsample, strict=True):
@@ -68,7 +71,7 @@ class Discriminator(nn.Module):
                 f"got {tuple(shape)}"
             )
         images = images.contiguous(memory_format=self.layout)
-        return self.stages(F.elu(self.stem(images))).mean((2, 3))
+        return self.stages(self.activation(self.stem(images))).mean((2, 3))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         features = self.features(images)
@@ -85,18 +88,19 @@ class Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, downsample: bool) -> None:
         super().__init__()
         self.downsample = downsample
-        self.first = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-        self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.first = Convolution(inputs, outputs, 3)
+        self.second = Convolution(outputs, outputs, 3)
         self.norm = group_norm(outputs)
+        self.activation = ELU()
         self.shortcut = nn.Identity()
         if downsample or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), group_norm(outputs))
+            self.shortcut = nn.Sequential(Convolution(inputs, outputs, 1), group_norm(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.downsample:
             x = F.avg_pool2d(x, 2)
-        residual = self.norm(self.second(F.elu(self.first(x))))
-        return F.elu(residual + self.shortcut(x))
+        residual = self.norm(self.second(self.activation(self.first(x))))
+        return self.activation(residual, self.shortcut(x))
 
 
 def discriminator_stages(size: int, widths: Sequence[int] | None = None) -> tuple[list[int], list[bool]]:

@@ -56,8 +56,7 @@ def test_jacobian_and_losses_are_computed_in_float32(monkeypatch):
         return call
 
     for module, name in (
-        (structural, "output_direction"),
-        (structural, "norm_along"),
+        (structural, "outputs_and_norms"),
         (structural, "smoothness_penalty"),
         (objectives, "jensen_shannon"),
         (objectives, "gaussian_logdet"),
@@ -73,5 +72,5 @@ def test_jacobian_and_losses_are_computed_in_float32(monkeypatch):
         convolution.register_forward_hook(lambda module, inputs, output: passes.add(output.dtype))
     step(method)
     assert passes == {torch.bfloat16}
-    assert {name for name, _, _ in seen} >= {"output_direction", "norm_along", "jensen_shannon", "gaussian_logdet"}
+    assert {name for name, _, _ in seen} >= {"outputs_and_norms", "jensen_shannon", "gaussian_logdet"}
     assert all(not autocast and dtypes == {torch.float32} for _, autocast, dtypes in seen), seen

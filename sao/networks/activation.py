@@ -1,0 +1,56 @@
+"""ELU that remembers its result instead of its input: half of the memory, and no exponential in any derivative.
+
+With y = elu(x) the slope is y + 1 below zero and 1 above, so that forward mode, backward and double backward passes follow
+from y alone.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+
+class ELU(nn.Module):
+    def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
+        """elu(x), or elu(x + other) without keeping the sum."""
+        return _ELU.apply(x, other)  # pyright: ignore[reportReturnType]
+
+
+class _ELU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, other: Tensor | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        y = F.elu(x) if other is None else F.elu_(x + other)
+        ctx.save_for_backward(y)
+        ctx.save_for_forward(y)
+        return y
+
+    @staticmethod
+    @torch.no_grad()
+    def jvp(ctx, x_tangent: Tensor, other_tangent: Tensor | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (y,) = ctx.saved_tensors
+        return _sloped(x_tangent if other_tangent is None else x_tangent + other_tangent, y)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        (y,) = ctx.saved_tensors
+        sloped = _Sloped.apply(gradient, y)
+        return sloped, sloped if ctx.needs_input_grad[1] else None
+
+
+class _Sloped(torch.autograd.Function):
+    """gradient · slope(y)."""
+
+    @staticmethod
+    def forward(ctx, gradient: Tensor, y: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(gradient, y)
+        return _sloped(gradient, y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, v: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        gradient, y = ctx.saved_tensors
+        return _sloped(v, y), (v * gradient).masked_fill_(y > 0, 0)
+
+
+def _sloped(values: Tensor, y: Tensor) -> Tensor:
+    return torch.ops.aten.elu_backward(values, 1, 1, 1, True, y)

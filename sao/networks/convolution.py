@@ -1,0 +1,183 @@
+"""A convolution whose second derivatives cost what its first ones cost.
+
+Inside a double backward pass torch takes the gradient of the weights as a convolution with an image-sized kernel, several
+times as slow on a CPU as the kernel that its first backward pass has for the same sum. Here every derivative is one of three
+products:
+
+    y = x * w        dx = g ⋆ w        dw = g ⋆ x
+
+The first two live in one node of the graph and the third in another, so that a pass that asks for the gradient of the input
+alone, as the Jacobian norm does, does not pay for the weights'. On a CPU each product is a matrix product where the images are
+tiny and the channels many: there the library's kernels reach little more than half of that speed.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.forward_ad import unpack_dual
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+TINY, MANY_CHANNELS = 4, 256  # where matrix products were measured to win
+
+
+class Convolution(nn.Conv2d):
+    """Stride 1, zero padding that keeps the size, no bias."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
+        super().__init__(inputs, outputs, kernel, padding=kernel // 2, bias=False)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if torch.is_autocast_enabled(input.device.type):
+            return super().forward(input)
+        weight = self.weight
+        of_weight = _OfWeight.apply(unpack_dual(weight).primal, _Held(unpack_dual(input).primal))
+        return _OfInput.apply(input, weight, of_weight)  # pyright: ignore[reportReturnType]
+
+
+class _OfInput(torch.autograd.Function):
+    """y = x * w as a function of x; the gradient of y goes on to `of_weight`, which stands for y as a function of w."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, of_weight: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(weight)
+        ctx.save_for_forward(x, weight)
+        ctx.set_materialize_grads(False)
+        return _product(x, weight)
+
+    @staticmethod
+    @torch.no_grad()
+    def jvp(ctx, x_tangent: Tensor | None, weight_tangent: Tensor | None, _) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Without a graph: a tangent is a direction here, never something to learn from."""
+        x, weight = ctx.saved_tensors
+        products = [] if x_tangent is None else [_product(x_tangent, weight)]
+        products += [] if weight_tangent is None else [_product(x, weight_tangent)]
+        return products[0] if len(products) == 1 else products[0].add_(products[1])
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        (weight,) = ctx.saved_tensors
+        wanted = gradient is not None and ctx.needs_input_grad[0]
+        for_x = _InputGradient.apply(gradient, weight) if wanted else None
+        return for_x, None, gradient
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A tensor that autograd does not see as an input: no gradient is sought through it."""
+
+    tensor: Tensor
+
+
+class _OfWeight(torch.autograd.Function):
+    """Zero without memory in the shape of y, whose backward pass is the gradient of the weights."""
+
+    @staticmethod
+    def forward(ctx, weight: Tensor, held: _Held) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x = held.tensor
+        ctx.save_for_backward(weight)
+        ctx.held = held
+        return x.new_zeros(()).expand(len(x), len(weight), *x.shape[2:])
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        (weight,) = ctx.saved_tensors
+        return _WeightGradient.apply(gradient, ctx.held.tensor, weight.detach()), None
+
+
+class _InputGradient(torch.autograd.Function):
+    """dx = g ⋆ w."""
+
+    @staticmethod
+    def forward(ctx, gradient: Tensor, weight: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(gradient, weight)
+        return _input_gradient(gradient, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, v: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        gradient, weight = ctx.saved_tensors
+        return _product(v, weight), _weight_gradient(gradient, v, weight)
+
+
+class _WeightGradient(torch.autograd.Function):
+    """dw = g ⋆ x."""
+
+    @staticmethod
+    def forward(ctx, gradient: Tensor, x: Tensor, like: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(gradient, x)
+        return _weight_gradient(gradient, x, like)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, v: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        gradient, x = ctx.saved_tensors
+        return _product(x, v), _input_gradient(gradient, v), None
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    if _tiny(x, weight):
+        return _images(_patches(x) @ _rows(weight).T, x)
+    return F.conv2d(x, weight, padding=weight.shape[-1] // 2)
+
+
+def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
+    if _tiny(gradient, weight):
+        return _sum_of_patches(_positions(gradient) @ _rows(weight), gradient)
+    like = gradient.new_empty(()).expand(len(gradient), weight.shape[1], *gradient.shape[2:])
+    return _library(gradient, like, weight, [True, False, False])[0]
+
+
+def _weight_gradient(gradient: Tensor, x: Tensor, like: Tensor) -> Tensor:
+    if _tiny(gradient, like):
+        rows = _positions(gradient).T @ _patches(x)
+        return rows.unflatten(1, (*like.shape[2:], -1)).permute(0, 3, 1, 2)
+    return _library(gradient, x, like, [False, True, False])[1]
+
+
+def _library(gradient: Tensor, x: Tensor, weight: Tensor, wanted: list[bool]):
+    padding = [weight.shape[-1] // 2] * 2
+    return torch.ops.aten.convolution_backward(gradient, x, weight, None, [1, 1], padding, [1, 1], False, [0, 0], 1, wanted)
+
+
+# --- products as matrix products --------------------------------------------------------------------------------------------
+
+
+def _tiny(images: Tensor, weight: Tensor) -> bool:
+    many = weight.shape[1] >= MANY_CHANNELS and weight.is_contiguous(memory_format=torch.channels_last)
+    return many and weight.shape[-1] == 3 and max(images.shape[2:]) <= TINY and images.device.type == "cpu"
+
+
+def _positions(images: Tensor) -> Tensor:
+    """(n, c, h, w) → (nhw, c), without a copy in channels_last."""
+    return images.permute(0, 2, 3, 1).flatten(0, 2)
+
+
+def _images(positions: Tensor, like: Tensor) -> Tensor:
+    """(nhw, c) → (n, c, h, w) in channels_last."""
+    return positions.unflatten(0, (len(like), *like.shape[2:])).permute(0, 3, 1, 2)
+
+
+def _rows(weight: Tensor) -> Tensor:
+    """(o, c, 3, 3) → (o, 9c), in the order of `_patches`; without a copy in channels_last."""
+    return weight.permute(0, 2, 3, 1).flatten(1)
+
+
+def _patches(images: Tensor) -> Tensor:
+    """(n, c, h, w) → (nhw, 9c): the 3x3 neighbourhood of every position."""
+    n, c, h, w = images.shape
+    padded = F.pad(images.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))
+    image, row, column, channel = padded.stride()
+    return padded.as_strided((n, h, w, 3, 3, c), (image, row, column, row, column, channel)).reshape(n * h * w, 9 * c)
+
+
+def _sum_of_patches(patches: Tensor, like: Tensor) -> Tensor:
+    """The transpose of `_patches`."""
+    n, _, h, w = like.shape
+    patches = patches.view(n, h, w, 3, 3, -1)
+    padded = patches.new_zeros(n, h + 2, w + 2, patches.shape[-1])
+    for y, x in product(range(3), range(3)):
+        padded[:, y : y + h, x : x + w] += patches[:, :, :, y, x]
+    return padded[:, 1:-1, 1:-1].permute(0, 3, 1, 2)

@@ -1,0 +1,44 @@
+"""Our ELU against torch's, in every derivative that the Jacobian penalty takes."""
+
+import pytest
+import torch
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.nn import functional as F
+
+from sao.networks.activation import ELU
+
+
+def values(count: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(3, 5, dtype=torch.float64, generator=generator).requires_grad_() for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_values_and_both_derivatives(count):
+    inputs = values(count)
+    torch.testing.assert_close(ELU()(*inputs), F.elu(torch.stack(inputs).sum(0)))
+    assert gradcheck(ELU(), inputs, check_forward_ad=True)
+    assert gradgradcheck(ELU(), inputs)
+
+
+def test_input_is_left_alone():
+    (x,) = values(1)
+    before = x.detach().clone()
+    ELU()(x, x)
+    assert torch.equal(x, before)
+
+
+def test_only_the_result_is_kept():
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        y = ELU()(*values(2))
+    assert [tensor.data_ptr() for tensor in kept] == [y.data_ptr()]
+
+
+def test_tangents_have_no_graph():
+    (x,) = values(1)
+    with forward_ad.dual_level():
+        y, tangent = forward_ad.unpack_dual(ELU()(forward_ad.make_dual(x, torch.ones_like(x))))
+        assert y.requires_grad
+        assert tangent is not None
+        assert not tangent.requires_grad
