@@ -83,7 +83,7 @@ def test_a_step_takes_one_gather_a_pass_one_gradient_sum_a_player_and_the_sums_o
     norms = sum(type(module).__name__ == "ConditionalBatchNorm" for module in tiny.method().modules()) // 2  # and its average
     for rank in (0, 1):
         counts = json.loads((worlds / f"facts-2-{rank}.json").read_text())["collectives"]
-        # Of each BatchNorm the mean and the variance: one after the other forward, for D's samples and for G's, together backward.
+        # Of each BatchNorm mean and variance: one after the other forward, for D's samples and for G's, and together backward.
         expected = {"all_gather": 2, "all_reduce": 2 + norms * (2 + 2 + 1)}
         single = {"all_gather": 1, "all_reduce": 1}
         assert counts == {"jsd": expected, "micro-batches": expected, "simclr": single, "supervised": single}
