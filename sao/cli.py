@@ -120,7 +120,7 @@ def build_parser() -> Parser:
     return parser
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Let glibc use large blocks again instead of returning them to the system.
 
     A step allocates the same gigabytes as the step before it; to fetch every page anew took up to 80 % of an addition's time.
@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
     # shared cores a training step then took ten times as long. It must be said before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what a lost process means is said in one line, without a stack
-    _keep_freed_memory()
+    keep_freed_memory()
     try:
         words, options = _split_options(sys.argv[1:] if arguments is None else arguments)
         parsed, rest = build_parser().parse_known_args(words)

@@ -26,6 +26,7 @@ from sao.engine.device import choose_bfloat16, choose_device, set_threads
 from sao.engine.log import Progress
 from sao.engine.loop import Diverged, new_method
 from sao.engine.run import DataFacts, Run
+from sao.engine.schedule import LearningRates
 from sao.errors import InputError
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
 from sao.methods import Method, build_method
@@ -258,11 +259,13 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         total, batch = config.steps_for(len(samples)), config.train.batch
         batches = Batches(samples, next(method.parameters()).device)
         progress = Progress(0, total, batch, shown=bool(self.verbose))
+        rates = LearningRates(method.optimisers, config.train.schedule, total, config.warmup_steps_for(len(samples)))
         for note in self.notes_ if self.verbose else []:
             print(note)
         done = 0
         try:
             for step in range(total):
+                rates.set(step)
                 method.step(batches.rows(batch_rows(config.seed, step, batch, len(samples))), step)
                 done = step + 1
                 progress.update(done, "")

@@ -49,7 +49,8 @@ class _Sloped(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, v: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         gradient, y = ctx.saved_tensors
-        return _sloped(v, y), (v * gradient).masked_fill_(y > 0, 0)
+        # The slope itself changes below zero alone; there y lies between −1 and 0.
+        return _sloped(v, y), torch.ops.aten.hardtanh_backward(v * gradient, y, -2, 0)
 
 
 def _sloped(values: Tensor, y: Tensor) -> Tensor:
