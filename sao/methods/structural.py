@@ -4,12 +4,15 @@ One step is one update of D and one of G. Every term is computed from the gather
 random draw is a function of (seed, purpose, step).
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.profiler import record_function
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 from sao import distributed, objectives, randomness
 from sao.config import Objective
@@ -18,6 +21,8 @@ from sao.memory import MemoryBank
 from sao.methods.method import Method, Scalars, check_finite, gradient_norm
 from sao.networks import MovingAverage
 from sao.smoothness import outputs_and_norms, smoothness_penalty
+
+Gathered = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]  # real, fake, real keys, fake keys, norms
 
 
 @dataclass
@@ -79,17 +84,17 @@ class Structural(Method):
         inputs = torch.cat([real, fake])
         keys = torch.cat([real_keys, self._keys(fake)])
         smooth = self.objective.smoothness_weight > 0 and step % self.objective.smooth_every == 0
+        start = self._jacobian_start(step, inputs) if smooth else None
         parameters = list(self.discriminator.parameters())
         self.optimisers["discriminator"].zero_grad()
-        # Every process must take the same way, also where the batch does not divide evenly.
-        if self.micro_batch is None or self.micro_batch >= 2 * distributed.largest_share(self.batch):
-            embeddings, norms = self._embed(inputs, smooth, step, slice(None))
+        if self._in_parts:
+            losses, watched = self._discriminator_backward_in_parts(inputs, keys, start)
+        else:
+            embeddings, norms = self._embed(inputs, start)
             losses, watched = self._discriminator_losses(embeddings, keys, norms)
             with record_function("phase/discriminator backward"):
-                torch.stack(list(losses.values())).sum().backward()
+                _total(losses).backward()
             distributed.sum_gradients(parameters)
-        else:
-            losses, watched = self._backward_in_parts(inputs, keys, smooth, step)
         return self._update("discriminator", parameters, losses, watched)
 
     def _update_generator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
@@ -98,20 +103,22 @@ class Structural(Method):
         self.discriminator.requires_grad_(False)
         with record_function("phase/generator pass"), self.passes(real):
             fake = self.generator(self._latents("generator latents", step, real)).to(real.dtype)
-        keys = torch.cat([real_keys, self._keys(fake)])
+        keys = torch.cat([real_keys, self._keys(fake.detach())])
+        self.optimisers["generator"].zero_grad()
         with record_function("phase/generator pass"):
-            with self.passes(real):
-                with torch.no_grad():
-                    real_embeddings = self.discriminator(real)[1]
-                embeddings = torch.cat([real_embeddings, self.discriminator(fake)[1]]).to(real.dtype)
-            real_z, fake_z, real_k, fake_k, _ = self._gathered(embeddings, keys, None)
-            losses = self._generator_losses(real_z, fake_z, real_k, fake_k)
-            self.optimisers["generator"].zero_grad()
-            torch.stack(list(losses.values())).sum().backward()
+            with self._same_weights():
+                real_embeddings = self._embed_without_graph(real)
+            if self._in_parts:
+                losses, gathered = self._generator_backward_in_parts(real_embeddings, fake, keys)
+            else:
+                gathered = self._gathered(torch.cat([real_embeddings, self._embed(fake, None)[0]]), keys, None)
+                losses = self._generator_losses(*gathered[:4])
+                _total(losses).backward()
         self.discriminator.requires_grad_(True)
         distributed.sum_gradients(parameters)
         scalars = self._update("generator", parameters, losses, {})
         if self.bank is not None:
+            real_z, _, real_k, _, _ = gathered
             self.bank.push(F.normalize(real_z.detach()), real_k)
         return scalars
 
@@ -189,48 +196,20 @@ class Structural(Method):
 
     # --- passes ------------------------------------------------------------------------------------------------------
 
-    def _embed(self, inputs: Tensor, smooth: bool, step: int, rows: slice) -> tuple[Tensor, Tensor | None]:
-        """Embeddings and Jacobian norms of `rows` of the inputs, from one forward pass with a graph."""
-        part = inputs[rows]
-        if smooth:
+    def _embed(self, inputs: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Embeddings and, from `start`, Jacobian norms of the inputs, from one forward pass with a graph."""
+        if start is not None:
             with record_function("phase/jacobian"):
-                start = self._jacobian_start(step, inputs)[rows]
-                return outputs_and_norms(self._embedding, part, self.objective.power_steps, start=start)
-        with record_function("phase/discriminator forward"), self.passes(part):
-            return self.discriminator(part)[1].to(part.dtype), None
+                return outputs_and_norms(self._embedding, inputs, self.objective.power_steps, start=start)
+        with record_function("phase/discriminator forward"), self.passes(inputs):
+            return self.discriminator(inputs)[1].to(inputs.dtype), None
 
-    def _backward_in_parts(self, inputs: Tensor, keys: Tensor, smooth: bool, step: int) -> tuple[Scalars, Scalars]:
-        """The gradient of the whole batch with the memory of a part.
+    @torch.no_grad()
+    def _embed_without_graph(self, inputs: Tensor, bfloat16: bool = True) -> Tensor:
+        with self.passes(inputs, allowed=bfloat16):
+            return self._each_part(lambda part: self.discriminator(part)[1], inputs).to(inputs.dtype)
 
-        D's samples do not interact, so the gradient of the batch losses is first taken with respect to the embeddings; then
-        each part is embedded again with a graph, and its share of that gradient and its own smoothness are sent back.
-        """
-        assert self.micro_batch is not None
-        parts = [slice(start, start + self.micro_batch) for start in range(0, len(inputs), self.micro_batch)]
-        with torch.no_grad(), self.passes(inputs, allowed=not smooth):
-            embeddings = torch.cat([self.discriminator(inputs[part])[1] for part in parts]).to(inputs.dtype)
-        embeddings.requires_grad_()
-        losses, watched = self._discriminator_losses(embeddings, keys, None)
-        (gradient,) = torch.autograd.grad(torch.stack(list(losses.values())).sum(), embeddings)
-        sums = embeddings.new_zeros(2)  # shares of the penalty and of the mean norm, of this process
-        for part in parts:
-            again, norms = self._embed(inputs, smooth, step, part)
-            surrogate = (again * gradient[part]).sum()
-            if norms is not None:
-                penalty = (norms - self.objective.lipschitz).square().sum() / (2 * self.batch)
-                surrogate = surrogate + self.objective.smoothness_weight * penalty
-                sums += torch.stack([penalty, norms.sum() / (2 * self.batch)]).detach()
-            with record_function("phase/discriminator backward"):
-                surrogate.backward()
-        distributed.sum_gradients(self.discriminator.parameters(), sums)
-        if smooth:
-            losses["smoothness"] = self.objective.smoothness_weight * sums[0]
-            watched["jacobian_norm"] = sums[1]
-        return losses, watched
-
-    def _gathered(
-        self, embeddings: Tensor, keys: Tensor, norms: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    def _gathered(self, embeddings: Tensor, keys: Tensor, norms: Tensor | None) -> Gathered:
         """Global (real, fake, real keys, fake keys, norms) from local rows [real; fake], in a single message."""
         n = len(embeddings) // 2
         columns = [embeddings, keys.to(embeddings.dtype)] + ([] if norms is None else [norms[:, None]])
@@ -242,6 +221,75 @@ class Structural(Method):
         gathered_norms = None if norms is None else torch.cat([real[:, p + b], fake[:, p + b]])
         return real[:, :p], fake[:, :p], real[:, p : p + b].detach(), fake[:, p : p + b].detach(), gathered_norms
 
+    # --- passes in parts ---------------------------------------------------------------------------------------------
+    # D's samples do not interact. So the gradient of a loss of the whole batch is first taken with respect to the embeddings,
+    # made without a graph; then each part is embedded again with a graph, and its share of that gradient is sent back.
+
+    @property
+    def _in_parts(self) -> bool:
+        """The same for every process, also where the batch does not divide evenly: the ways exchange different messages."""
+        return self.micro_batch is not None and self.micro_batch < 2 * distributed.largest_share(self.batch)
+
+    def _parts(self, inputs: Tensor) -> list[slice]:
+        size = self.micro_batch or len(inputs)
+        return [slice(start, start + size) for start in range(0, len(inputs), size)]
+
+    def _each_part(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+        return torch.cat([function(inputs[part]) for part in self._parts(inputs)])
+
+    @contextmanager
+    def _same_weights(self) -> Iterator[None]:
+        """Around the parts of one pass of D: spectral normalisation refines its estimate once, not with each of them."""
+        training = self.discriminator.training
+        with torch.no_grad():
+            for module in self.discriminator.modules():
+                if parametrize.is_parametrized(module):
+                    _ = module.weight
+        self.discriminator.eval()
+        try:
+            yield
+        finally:
+            self.discriminator.train(training)
+
+    def _discriminator_backward_in_parts(self, inputs: Tensor, keys: Tensor, start: Tensor | None) -> tuple[Scalars, Scalars]:
+        """With its own part of the gradient each part also sends back its own smoothness."""
+        with self._same_weights():
+            embeddings = self._embed_without_graph(inputs, bfloat16=start is None).requires_grad_()
+            losses, watched = self._discriminator_losses(embeddings, keys, None)
+            (gradient,) = torch.autograd.grad(_total(losses), embeddings)
+            sums = embeddings.new_zeros(2)  # shares of the penalty and of the mean norm, of this process
+            for part in self._parts(inputs):
+                again, norms = self._embed(inputs[part], None if start is None else start[part])
+                surrogate = (again * gradient[part]).sum()
+                if norms is not None:
+                    penalty = (norms - self.objective.lipschitz).square().sum() / (2 * self.batch)
+                    surrogate = surrogate + self.objective.smoothness_weight * penalty
+                    sums += torch.stack([penalty, norms.sum() / (2 * self.batch)]).detach()
+                with record_function("phase/discriminator backward"):
+                    surrogate.backward()
+        distributed.sum_gradients(self.discriminator.parameters(), sums)
+        if start is not None:
+            losses["smoothness"] = self.objective.smoothness_weight * sums[0]
+            watched["jacobian_norm"] = sums[1]
+        return losses, watched
+
+    def _generator_backward_in_parts(self, real_embeddings: Tensor, fake: Tensor, keys: Tensor) -> tuple[Scalars, Gathered]:
+        """The gradient of the images part by part, then one backward pass of G, whose samples do interact."""
+        with self._same_weights():
+            embeddings = self._embed_without_graph(fake).requires_grad_()
+            gathered = self._gathered(torch.cat([real_embeddings, embeddings]), keys, None)
+            losses = self._generator_losses(*gathered[:4])
+            (gradient,) = torch.autograd.grad(_total(losses), embeddings)
+            of_images = torch.empty_like(fake)
+            for part in self._parts(fake):
+                images = fake[part].detach().requires_grad_()
+                again, _ = self._embed(images, None)
+                (of_images[part],) = torch.autograd.grad(again, images, gradient[part])
+        fake.backward(of_images)
+        return losses, gathered
+
+    # --- draws and keys ----------------------------------------------------------------------------------------------
+
     @torch.no_grad()
     def _keys(self, inputs: Tensor) -> Tensor:
         """Unit backbone features of the averaged D, by which neighbours are found; empty where nobody looks for any."""
@@ -249,7 +297,7 @@ class Structural(Method):
             return inputs.new_empty(len(inputs), 0)
         with record_function("phase/momentum keys"):
             with self.passes(inputs):
-                features = self.average_discriminator.network.features(inputs)  # pyright: ignore[reportCallIssue]
+                features = self._each_part(self.average_discriminator.network.features, inputs)  # pyright: ignore[reportArgumentType]
             return F.normalize(features.to(inputs.dtype))
 
     def _latents(self, purpose: str, step: int, like: Tensor) -> Tensor:
@@ -281,3 +329,7 @@ class Structural(Method):
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
         return self.average_discriminator.network(inputs)[1]
+
+
+def _total(losses: Scalars) -> Tensor:
+    return torch.stack(list(losses.values())).sum()

@@ -150,12 +150,29 @@ def test_the_norm_hinge_is_a_term_of_its_own_weight():
     assert float(first[1]["discriminator/norm_hinge"]) > 0
 
 
+SPECTRAL = {"discriminator__spectral_normalisation": "true", "objective__smoothness_weight": 0}
+
+
 @pytest.mark.parametrize(
     ("micro_batch", "options"),
-    [(1, {}), (5, {}), (31, {}), (32, {}), (5, {"objective__smooth_every": 2}), (5, {"objective__distance": "hinge"})],
+    [
+        (1, {}),
+        (5, {}),
+        (16, {}),
+        (31, {}),
+        (32, {}),
+        (5, {"objective__smooth_every": 2}),
+        (5, {"objective__smoothness_weight": 0}),
+        (5, {"objective__cluster_weight": 0}),
+        (5, {"objective__distance": "bhattacharyya"}),
+        (5, {"objective__distance": "hinge"}),
+        (5, {"objective__distance": "hinge", "objective__smoothness_weight": 0}),
+        (5, SPECTRAL),
+        (5, {"discriminator__spectral_normalisation": "true"}),
+    ],
 )
-def test_a_batch_in_parts_gives_the_same_gradients_and_losses(micro_batch, options):
-    """Two steps in double precision: the second one also finds neighbours in the bank."""
+def test_a_batch_in_parts_makes_the_same_step(micro_batch, options):
+    """Losses, gradients of both players, bank, statistics and spectral vectors of two steps: the second has neighbours."""
     whole, parts = built(**options).double(), built(train__micro_batch=micro_batch, **options).double()
     for step in range(2):
         expected = whole.step(inputs(step).double(), step)
@@ -166,8 +183,25 @@ def test_a_batch_in_parts_gives_the_same_gradients_and_losses(micro_batch, optio
         for name, parameter in whole.named_parameters():
             if parameter.grad is not None:
                 torch.testing.assert_close(parts.get_parameter(name).grad, parameter.grad, rtol=1e-9, atol=1e-9)
+            assert parts.get_parameter(name).requires_grad == parameter.requires_grad
+        for name, value in whole.named_buffers():
+            torch.testing.assert_close(parts.get_buffer(name), value, rtol=1e-6, atol=1e-9)
+    assert all(module.training for module in (parts.discriminator, parts.generator))
     for name, value in whole.state_dict().items():
         torch.testing.assert_close(parts.state_dict()[name], value, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("part", [1, 5])
+def test_no_pass_of_the_discriminator_is_larger_than_a_part(part):
+    method = built(train__micro_batch=part)
+    sizes: list[int] = []
+    for network in (method.discriminator, method.average_discriminator.network):
+        stem = network.get_submodule("stem")
+        stem.register_forward_hook(lambda module, arguments, output: sizes.append(len(arguments[0])))
+    method.step(inputs(), 0)
+    assert max(sizes) == part
+    # Keys of real and of two generated batches; both in D's update, twice; real once and generated twice in G's.
+    assert sum(sizes) == 16 * (3 + 4 + 3)
 
 
 def test_vectors_train_too():
