@@ -109,3 +109,22 @@ def test_presets_are_listed_and_shown(capsys):
     from sao.config import build
 
     assert build(yaml.safe_load(shown)) == load_preset("cifar10")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_memory_that_was_freed_is_used_again():
+    """In a process of its own: fetching the pages of a large block anew would take a fault for each of them."""
+    code = """
+import resource
+from sao.cli import keep_freed_memory
+keep_freed_memory()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    block = bytearray(1 << 26)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults(), faults())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = map(int, done.stdout.split())
+    assert first > 10_000
+    assert second < first / 10
