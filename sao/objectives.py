@@ -175,6 +175,6 @@ def _check_matrix(name: str, tensor: Tensor) -> None:
 
 def _check_finite(name: str, tensor: Tensor) -> None:
     tensor = tensor.detach()
-    # A sum is finite only if every term is, and costs a fifth; it overflows for huge values, which are then looked at one by one.
+    # A sum is finite only if every term is, and costs a fifth; where it overflows, the terms are looked at one by one.
     if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
         raise FloatingPointError(f"{name} holds NaN or inf")
