@@ -19,7 +19,7 @@ from sao.config import Objective
 from sao.data.augmentation import Augmentation
 from sao.memory import MemoryBank
 from sao.methods.method import Method, Scalars, check_finite, gradient_norm
-from sao.networks import MovingAverage
+from sao.networks import Generator, MovingAverage
 from sao.smoothness import outputs_and_norms, smoothness_penalty
 
 Gathered = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]  # real, fake, real keys, fake keys, norms
@@ -52,6 +52,8 @@ class Structural(Method):
     ) -> None:
         super().__init__()
         self.discriminator, self.generator = networks.discriminator, networks.generator
+        if isinstance(self.generator, Generator):  # the one for vectors has little to remember
+            self.generator.part = micro_batch
         self.latent_size = networks.latent_size
         self.average_discriminator = MovingAverage(self.discriminator, ema)
         self.average_generator = MovingAverage(self.generator, ema)

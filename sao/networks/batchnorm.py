@@ -1,8 +1,11 @@
 """BatchNorm whose moments are those of the global batch and whose gain and bias come from the latent."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from sao import distributed
 
@@ -25,6 +28,20 @@ class ConditionalBatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
 
     def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
+        coefficients = self._coefficients(x, condition)
+        return _Normalised.apply(x.to(self.running_mean.dtype), *coefficients).to(x.dtype)  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+
+    def then(
+        self, function: Callable[..., Tensor], weights: Sequence[Tensor], x: Tensor, condition: Tensor | None, part: int
+    ) -> Tensor:
+        """function(relu(self(x, condition)), *weights), made of at most `part` samples at a time, with only x remembered.
+
+        The function must treat its samples independently; its image of the whole batch is all that is made besides.
+        """
+        return _InParts.apply(function, part, x, *self._coefficients(x, condition), *weights)  # pyright: ignore[reportReturnType]
+
+    def _coefficients(self, x: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+        """Gain, bias, mean, scale, and of how many values mean and scale were taken, where they are the batch's own."""
         channels = len(self.running_mean)
         if x.ndim < 2 or x.shape[1] != channels or x.numel() == 0:
             raise ValueError(f"x must be a non-empty batch (n, {channels}, …), got shape {tuple(x.shape)}")
@@ -32,8 +49,7 @@ class ConditionalBatchNorm(nn.Module):
         bias = self.bias(condition) if isinstance(self.bias, nn.Linear) else self.bias[None]
         dtype = self.running_mean.dtype  # moments in half precision overflow
         mean, variance, count = self._moments(x.detach().to(dtype))
-        scale = (variance + self.eps).rsqrt()
-        return _Normalised.apply(x.to(dtype), gain.to(dtype), bias.to(dtype), mean, scale, count).to(x.dtype)  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+        return gain.to(dtype), bias.to(dtype), mean, (variance + self.eps).rsqrt(), count
 
     @torch.no_grad()
     def _moments(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -67,28 +83,109 @@ class _Normalised(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, gain: Tensor, bias: Tensor, mean: Tensor, scale: Tensor, count: Tensor | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.save_for_backward(x, gain, mean, scale, count)
-        slope = gain * scale
-        return torch.addcmul(_spread(bias - slope * mean, x), x, _spread(slope, x))
+        return _normalised(x, gain, bias, mean, scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         x, gain, mean, scale, count = ctx.saved_tensors
-        if x.ndim == 2:
-            of_bias, dot = gradient, gradient * x
-        else:
-            of_bias, dot = gradient.flatten(2).sum(2), (gradient * x).flatten(2).sum(2)
-        of_gain = scale * (dot - mean * of_bias)  # Σ dy x̂ of each sample and channel
-        slope = _spread(gain * scale, x)
-        if count is None:
-            for_x = gradient * slope
-        else:
-            sums = torch.stack([(gain * of_bias).sum(0), (gain * of_gain).sum(0)])
-            mean_g, mean_g_hat = distributed.total(sums) / count
-            of_x = -scale.square() * mean_g_hat
-            for_x = torch.addcmul(_spread((-scale * mean_g - of_x * mean)[None], x), gradient, slope)
-            for_x.addcmul_(x, _spread(of_x[None], x))
-        return for_x, of_gain.sum_to_size(gain.shape), of_bias.sum_to_size(gain.shape), None, None, None
+        sums = _sums(gradient, x)
+        return *_gradients(gradient, x, *sums, gain, mean, scale, count), None, None, None
+
+
+class _InParts(torch.autograd.Function):
+    """function(relu(y), *weights) with y as above, from one part of the samples after the other.
+
+    Nothing but x is remembered: in the backward pass each part of y is made again. What the moments of the batch have to do
+    with it comes last, once the sums over all parts are known.
+    """
+
+    @staticmethod
+    def forward(ctx, function, part: int, x: Tensor, gain, bias, mean, scale, count, *weights: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        kind = x.device.type
+        ctx.passes = torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=torch.is_autocast_enabled(kind))
+        ctx.function, ctx.part = function, part
+        ctx.save_for_backward(x, gain, bias, mean, scale, count, *weights)
+        result = None
+        for rows in _parts(x, part):
+            y = _normalised(x[rows].to(mean.dtype), _rows(gain, rows), _rows(bias, rows), mean, scale)
+            image = function(y.relu_().to(x.dtype), *weights)
+            if result is None:
+                result = torch.empty_like(image[:1].expand(len(x), *image.shape[1:]), memory_format=_layout(image))
+            result[rows] = image
+        assert result is not None
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, gain, bias, mean, scale, count, *weights = ctx.saved_tensors
+        for_y = torch.empty_like(x, dtype=mean.dtype)
+        sums, for_weights = [], [torch.zeros_like(weight) for weight in weights]
+        for rows in _parts(x, ctx.part):
+            part = x[rows].to(mean.dtype)
+            y = _normalised(part, _rows(gain, rows), _rows(bias, rows), mean, scale).requires_grad_()
+            leaves = [weight.detach().requires_grad_() for weight in weights]
+            with torch.enable_grad(), ctx.passes:
+                image = ctx.function(F.relu(y).to(x.dtype), *leaves)
+            of_y, *of_weights = torch.autograd.grad(image, [y, *leaves], gradient[rows])
+            for_y[rows] = of_y
+            sums.append(_sums(of_y, part))
+            for total, of_part in zip(for_weights, of_weights, strict=True):
+                total += of_part
+        of_bias, dot = (torch.cat(of_parts) for of_parts in zip(*sums, strict=True))
+        for_x, *others = _gradients(for_y, x, of_bias, dot, gain, mean, scale, count, out=for_y)
+        return None, None, for_x.to(x.dtype), *others, None, None, None, *for_weights
+
+
+def _normalised(x: Tensor, gain: Tensor, bias: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    slope = gain * scale
+    return torch.addcmul(_spread(bias - slope * mean, x), x, _spread(slope, x))
+
+
+def _sums(gradient: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ dy and Σ dy x of each sample and channel."""
+    if x.ndim == 2:
+        return gradient, gradient * x
+    return gradient.flatten(2).sum(2), (gradient * x).flatten(2).sum(2)
+
+
+def _gradients(
+    gradient: Tensor,
+    x: Tensor,
+    of_bias: Tensor,
+    dot: Tensor,
+    gain: Tensor,
+    mean: Tensor,
+    scale: Tensor,
+    count: Tensor | None,
+    out: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of x, gain and bias, from the gradient of y and its `_sums`; that of x in the memory of `out`."""
+    of_gain = scale * (dot - mean * of_bias)  # Σ dy x̂ of each sample and channel
+    slope = _spread(gain * scale, x)
+    if count is None:
+        for_x = torch.mul(gradient, slope, out=out)
+    else:
+        sums = torch.stack([(gain * of_bias).sum(0), (gain * of_gain).sum(0)])
+        mean_g, mean_g_hat = distributed.total(sums) / count
+        of_x = -scale.square() * mean_g_hat
+        for_x = torch.addcmul(_spread((-scale * mean_g - of_x * mean)[None], x), gradient, slope, out=out)
+        for_x.addcmul_(x, _spread(of_x[None], x))
+    return for_x, of_gain.sum_to_size(gain.shape), of_bias.sum_to_size(gain.shape)
+
+
+def _parts(x: Tensor, part: int) -> list[slice]:
+    return [slice(start, start + part) for start in range(0, len(x), part)]
+
+
+def _rows(coefficients: Tensor, rows: slice) -> Tensor:
+    """Of (n, c), or of (1, c) which is the same for all."""
+    return coefficients if len(coefficients) == 1 else coefficients[rows]
+
+
+def _layout(images: Tensor) -> torch.memory_format:
+    return torch.channels_last if images.is_contiguous(memory_format=torch.channels_last) else torch.contiguous_format
 
 
 def _spread(values: Tensor, like: Tensor) -> Tensor:
