@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sao import distributed
 from sao.networks.batchnorm import ConditionalBatchNorm
@@ -79,3 +80,27 @@ def test_a_single_sample_is_welcome_in_evaluation_and_where_it_has_positions():
     norm = ConditionalBatchNorm(4, None)
     assert norm(torch.randn(1, 4, 2, 2)).isfinite().all()
     assert norm.eval()(torch.zeros(1, 4)).shape == (1, 4)
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("condition_size", [3, None])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("part", [1, 4, 9])
+def test_in_parts_a_layer_has_the_same_values_gradients_and_statistics(condition_size, training, part):
+    whole, parts = (ConditionalBatchNorm(4, condition_size).double().train(training) for _ in range(2))
+    parts.load_state_dict(whole.state_dict())
+    x, _, weight = batches(5, 3)
+    weight = weight[:2, :, :1, :1].clone().requires_grad_()
+    condition = None if condition_size is None else batches()[0][:, :condition_size]
+    results = []
+    for norm in (whole, parts):
+        inputs = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+        if norm is whole:
+            outputs = F.conv2d(F.relu(norm(inputs, condition)), weight)
+        else:
+            outputs = norm.then(F.conv2d, [weight], inputs, condition, part)
+        gradients = torch.autograd.grad(outputs.square().sum(), [inputs, weight, *norm.parameters()])
+        results.append([outputs, *gradients, *norm.buffers()])
+    for found, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(found, expected)
+    assert results[1][0].is_contiguous(memory_format=torch.channels_last)

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -149,3 +151,50 @@ def test_wrong_latents_are_named(latents: Tensor):
 def test_wrong_options_are_named(name, value):
     with pytest.raises(ValueError, match=f"^{name} "):
         Generator(**{name: value})
+
+
+@pytest.mark.parametrize("part", [1, 3, 7, 8])
+@pytest.mark.parametrize(("size", "training"), [(8, True), (16, True), (16, False), (128, True)])
+def test_in_parts_images_gradients_statistics_and_spectral_vectors_are_the_same(size, training, part):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        plain = Generator(size, 3, 2, 2, 8).double().train(training)
+        latents = torch.randn(2, 7, 8, dtype=torch.float64)
+        weights = torch.randn(7, 3, size, size, dtype=torch.float64)
+    frugal = copy.deepcopy(plain)
+    frugal.part = part
+    for z in latents:
+        expected, found = plain(z), frugal(z)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        for images in (expected, found):
+            (images * weights).sum().backward()
+    for (name, parameter), other in zip(plain.named_parameters(), frugal.parameters(), strict=True):
+        assert parameter.grad is not None
+        scale = float(parameter.grad.abs().max())
+        torch.testing.assert_close(other.grad, parameter.grad, rtol=1e-9, atol=1e-11 * max(scale, 1), msg=name)
+    for value, other in zip(plain.buffers(), frugal.buffers(), strict=True):
+        torch.testing.assert_close(other, value, rtol=1e-12, atol=1e-12)
+
+
+def remembered(network: Generator, latents: Tensor) -> int:
+    """Bytes that one pass keeps for its backward pass, without the weights."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*network.parameters(), *network.buffers())}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        images = network(latents)
+    del images
+    return sum(kept.values())
+
+
+def test_in_parts_less_than_half_is_remembered():
+    network, latents = Generator(32, 3, 8, 2, 8), torch.zeros(64, 8)
+    whole = remembered(network, latents)
+    network.part = 4
+    assert remembered(network, latents) < 0.5 * whole
