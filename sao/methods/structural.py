@@ -53,7 +53,7 @@ class Structural(Method):
         super().__init__()
         self.discriminator, self.generator = networks.discriminator, networks.generator
         if isinstance(self.generator, Generator):  # the one for vectors has little to remember
-            self.generator.part = micro_batch
+            self.generator.frugal = micro_batch is not None
         self.latent_size = networks.latent_size
         self.average_discriminator = MovingAverage(self.discriminator, ema)
         self.average_generator = MovingAverage(self.generator, ema)

@@ -9,6 +9,10 @@ from torch.nn import functional as F
 
 from sao import distributed
 
+# Values of the largest tensor of a part, where a layer works in parts: 16 MB in float32. Larger parts were no faster, and the
+# holes that they leave between what is kept grow with them.
+AT_ONCE = 2**22
+
 
 class ConditionalBatchNorm(nn.Module):
     """Normalise each channel over the batch (of all processes), then scale and shift it by linear maps of a condition."""
@@ -31,14 +35,13 @@ class ConditionalBatchNorm(nn.Module):
         coefficients = self._coefficients(x, condition)
         return _Normalised.apply(x.to(self.running_mean.dtype), *coefficients).to(x.dtype)  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
 
-    def then(
-        self, function: Callable[..., Tensor], weights: Sequence[Tensor], x: Tensor, condition: Tensor | None, part: int
-    ) -> Tensor:
-        """function(relu(self(x, condition)), *weights), made of at most `part` samples at a time, with only x remembered.
+    def then(self, function: Callable[..., Tensor], weights: Sequence[Tensor], x: Tensor, condition: Tensor | None) -> Tensor:
+        """function(relu(self(x, condition)), *weights), made of a few samples at a time, with only x remembered.
 
-        The function must treat its samples independently; its image of the whole batch is all that is made besides.
+        The function must treat its samples independently. In the backward pass it is called again, with gradients enabled, for
+        its graph alone.
         """
-        return _InParts.apply(function, part, x, *self._coefficients(x, condition), *weights)  # pyright: ignore[reportReturnType]
+        return _InParts.apply(function, x, *self._coefficients(x, condition), *weights)  # pyright: ignore[reportReturnType]
 
     def _coefficients(self, x: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
         """Gain, bias, mean, scale, and of how many values mean and scale were taken, where they are the batch's own."""
@@ -101,28 +104,32 @@ class _InParts(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, function, part: int, x: Tensor, gain, bias, mean, scale, count, *weights: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx, function, x: Tensor, gain, bias, mean, scale, count, *weights: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         kind = x.device.type
         ctx.passes = torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=torch.is_autocast_enabled(kind))
-        ctx.function, ctx.part = function, part
+        ctx.function = function
         ctx.save_for_backward(x, gain, bias, mean, scale, count, *weights)
-        result = None
-        for rows in _parts(x, part):
+
+        def image(rows: slice) -> Tensor:
             y = _normalised(x[rows].to(mean.dtype), _rows(gain, rows), _rows(bias, rows), mean, scale)
-            image = function(y.relu_().to(x.dtype), *weights)
-            if result is None:
-                result = torch.empty_like(image[:1].expand(len(x), *image.shape[1:]), memory_format=_layout(image))
-            result[rows] = image
-        assert result is not None
+            return function(y.relu_().to(x.dtype), *weights)
+
+        first = image(slice(1))  # for its shape
+        result = torch.empty_like(first.expand(len(x), *first.shape[1:]), memory_format=_layout(first))
+        ctx.parts = parts(len(x), max(x[0].numel(), first.numel()))
+        for rows in ctx.parts:
+            result[rows] = image(rows)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         x, gain, bias, mean, scale, count, *weights = ctx.saved_tensors
+        # What outlives a part is allocated before the first: small blocks amid large ones keep those from being used again.
         for_y = torch.empty_like(x, dtype=mean.dtype)
-        sums, for_weights = [], [torch.zeros_like(weight) for weight in weights]
-        for rows in _parts(x, ctx.part):
+        of_bias, dot = mean.new_empty(2, *x.shape[:2])
+        for_weights = [torch.zeros_like(weight) for weight in weights]
+        for rows in ctx.parts:
             part = x[rows].to(mean.dtype)
             y = _normalised(part, _rows(gain, rows), _rows(bias, rows), mean, scale).requires_grad_()
             leaves = [weight.detach().requires_grad_() for weight in weights]
@@ -130,12 +137,11 @@ class _InParts(torch.autograd.Function):
                 image = ctx.function(F.relu(y).to(x.dtype), *leaves)
             of_y, *of_weights = torch.autograd.grad(image, [y, *leaves], gradient[rows])
             for_y[rows] = of_y
-            sums.append(_sums(of_y, part))
+            of_bias[rows], dot[rows] = _sums(of_y, part)
             for total, of_part in zip(for_weights, of_weights, strict=True):
                 total += of_part
-        of_bias, dot = (torch.cat(of_parts) for of_parts in zip(*sums, strict=True))
         for_x, *others = _gradients(for_y, x, of_bias, dot, gain, mean, scale, count, out=for_y)
-        return None, None, for_x.to(x.dtype), *others, None, None, None, *for_weights
+        return None, for_x.to(x.dtype), *others, None, None, None, *for_weights
 
 
 def _normalised(x: Tensor, gain: Tensor, bias: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
@@ -175,8 +181,10 @@ def _gradients(
     return for_x, of_gain.sum_to_size(gain.shape), of_bias.sum_to_size(gain.shape)
 
 
-def _parts(x: Tensor, part: int) -> list[slice]:
-    return [slice(start, start + part) for start in range(0, len(x), part)]
+def parts(samples: int, values: int) -> list[slice]:
+    """Of a batch whose samples have so many values each."""
+    size = max(1, AT_ONCE // values)
+    return [slice(start, start + size) for start in range(0, samples, size)]
 
 
 def _rows(coefficients: Tensor, rows: slice) -> Tensor:

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from sao.networks.batchnorm import ConditionalBatchNorm
+from sao.networks.batchnorm import ConditionalBatchNorm, parts
 from sao.networks.checks import check_latents, check_sizes
 from sao.networks.resnet import normalise_spectrally
 
@@ -30,11 +31,11 @@ class Generator(nn.Module):
     The defaults are the paper's 32x32 network. Any size from 8 to 256 works: the image grows by doublings from a start of
     4 to 8 pixels, and what is too much at the border is cut off.
 
-    With `part` set, every layer works on so many samples at a time and remembers its input only, for a third of the memory of
-    a training pass; images, gradients and statistics are the same.
+    A frugal one works through every layer a few samples at a time and remembers the layer's input only, for less than half of
+    the memory of a training pass; images, gradients and statistics are the same.
     """
 
-    part: int | None = None
+    frugal = False
 
     def __init__(self, size: int = 32, channels: int = 3, width: int = 128, depth: int = 2, latent_size: int = 128) -> None:
         super().__init__()
@@ -76,8 +77,8 @@ class Generator(nn.Module):
         x = self.first(latents).reshape(-1, self.first_channels, self.start, self.start)
         x = x.contiguous(memory_format=self.layout)
         for block in self.blocks:
-            x = block(x, condition, self.part)
-        images = torch.tanh(_layer(self.norm, self.last, _to_images, x, None, self.part))
+            x = block(x, condition, self.frugal)
+        images = torch.tanh(_layer(self.norm, self.last, _to_images, x, None, self.frugal))
         margin = (images.shape[-1] - self.size) // 2
         return images[..., margin : margin + self.size, margin : margin + self.size]
 
@@ -88,18 +89,18 @@ def _layer(
     function: Callable[[Tensor, Tensor, Tensor], Tensor],
     x: Tensor,
     condition: Tensor | None,
-    part: int | None,
+    frugal: bool,
     double: bool = False,
 ) -> Tensor:
-    """convolution(relu(norm(x))), with the image doubled in between; in parts, by the function of the weights that it is."""
-    if part is None:
+    """convolution(relu(norm(x))), with the image doubled in between; frugally, by the function of the weights that it is."""
+    if not frugal:
         return convolution(_doubled(F.relu_(norm(x, condition)), double))
     assert isinstance(norm, ConditionalBatchNorm)
     assert isinstance(convolution, nn.Conv2d)
     assert convolution.bias is not None
     # The weights are asked for once: spectral normalisation refines its estimate each time.
     weights = convolution.weight, convolution.bias
-    return norm.then(lambda y, *weights: function(_doubled(y, double), *weights), weights, x, condition, part)
+    return norm.then(lambda y, *weights: function(_doubled(y, double), *weights), weights, x, condition)
 
 
 def _doubled(x: Tensor, wanted: bool) -> Tensor:
@@ -107,7 +108,27 @@ def _doubled(x: Tensor, wanted: bool) -> Tensor:
 
 
 def _convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if torch.is_grad_enabled() and not torch.is_autocast_enabled(x.device.type):
+        return _GraphOfConvolution.apply(x, weight, bias)  # pyright: ignore[reportReturnType]
     return F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
+
+
+class _GraphOfConvolution(torch.autograd.Function):
+    """A convolution to differentiate that is not computed: in its backward pass a layer in parts asks for the graph alone."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(x, weight)
+        return x.new_empty(()).expand(len(x), len(weight), *x.shape[2:])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight = ctx.saved_tensors
+        padding, biases = [weight.shape[-1] // 2] * 2, [len(weight)]
+        return torch.ops.aten.convolution_backward(
+            gradient, x, weight, biases, [1, 1], padding, [1, 1], False, [0, 0], 1, [True, True, True]
+        )
 
 
 class Block(nn.Module):
@@ -121,12 +142,31 @@ class Block(nn.Module):
         self.norms = nn.ModuleList(ConditionalBatchNorm(i, condition_size) for i, _, _ in sizes)
         self.convolutions = nn.ModuleList(nn.Conv2d(i, o, kernel, padding=kernel // 2) for i, o, kernel in sizes)
 
-    def forward(self, x: Tensor, condition: Tensor, part: int | None = None) -> Tensor:
+    def forward(self, x: Tensor, condition: Tensor, frugal: bool = False) -> Tensor:
         residual = x
         for index, (norm, convolution) in enumerate(zip(self.norms, self.convolutions, strict=True)):
-            residual = _layer(norm, convolution, _convolved, residual, condition, part, double=self.upsample and index == 1)
-        residual += _doubled(x[:, : self.outputs], self.upsample)
+            residual = _layer(norm, convolution, _convolved, residual, condition, frugal, double=self.upsample and index == 1)
+        shortcut = x[:, : self.outputs]
+        if frugal and self.upsample:
+            return _PlusDoubled.apply(residual, shortcut)  # pyright: ignore[reportReturnType]
+        residual += _doubled(shortcut, self.upsample)
         return residual
+
+
+class _PlusDoubled(torch.autograd.Function):
+    """residual += doubled(shortcut), without ever holding the whole of what is added: it is the largest tensor there is."""
+
+    @staticmethod
+    def forward(ctx, residual: Tensor, shortcut: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.mark_dirty(residual)
+        for rows in parts(len(residual), residual[0].numel()):
+            residual[rows] += _doubled(shortcut[rows], True)
+        return residual
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return gradient, F.avg_pool2d(gradient, 2, divisor_override=1)
 
 
 class ToImages(nn.Conv2d):
@@ -146,7 +186,7 @@ def _to_images(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     3x3 patch that it contributes to, and the patches are summed where they overlap.
     """
     if x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
-        return _convolved(x, weight, bias)
+        return F.conv2d(x, weight, bias, padding=1)
     n, c, h, w = x.shape
     rows = weight.flip(2, 3).permute(1, 0, 2, 3).reshape(c, -1)
     patches = (x.permute(0, 2, 3, 1).reshape(-1, c) @ rows).unflatten(0, (n, h * w))
@@ -165,7 +205,7 @@ class SelfAttention(nn.Module):
         self.output = nn.Conv2d(values, channels, 1, bias=False)
         self.strength = nn.Parameter(torch.zeros(()))
 
-    def forward(self, x: Tensor, condition: Tensor, part: int | None = None) -> Tensor:
+    def forward(self, x: Tensor, condition: Tensor, frugal: bool = False) -> Tensor:
         query = self.query(x).flatten(2)
         key = F.max_pool2d(self.key(x), 2).flatten(2)
         value = F.max_pool2d(self.value(x), 2).flatten(2)

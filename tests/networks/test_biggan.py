@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.networks import Generator
+from sao.networks import Generator, batchnorm
 from sao.networks.biggan import Block, SelfAttention
 
 
@@ -153,16 +153,17 @@ def test_wrong_options_are_named(name, value):
         Generator(**{name: value})
 
 
-@pytest.mark.parametrize("part", [1, 3, 7, 8])
+@pytest.mark.parametrize("at_once", [1, 6_000, 2**22])  # parts of one sample, of as many as are left over, and of all
 @pytest.mark.parametrize(("size", "training"), [(8, True), (16, True), (16, False), (128, True)])
-def test_in_parts_images_gradients_statistics_and_spectral_vectors_are_the_same(size, training, part):
+def test_a_frugal_one_has_the_same_images_gradients_statistics_and_spectral_vectors(monkeypatch, size, training, at_once):
+    monkeypatch.setattr(batchnorm, "AT_ONCE", at_once)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         plain = Generator(size, 3, 2, 2, 8).double().train(training)
         latents = torch.randn(2, 7, 8, dtype=torch.float64)
         weights = torch.randn(7, 3, size, size, dtype=torch.float64)
     frugal = copy.deepcopy(plain)
-    frugal.part = part
+    frugal.frugal = True
     for z in latents:
         expected, found = plain(z), frugal(z)
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
@@ -193,8 +194,8 @@ def remembered(network: Generator, latents: Tensor) -> int:
     return sum(kept.values())
 
 
-def test_in_parts_less_than_half_is_remembered():
+def test_a_frugal_one_remembers_less_than_half():
     network, latents = Generator(32, 3, 8, 2, 8), torch.zeros(64, 8)
     whole = remembered(network, latents)
-    network.part = 4
+    network.frugal = True
     assert remembered(network, latents) < 0.5 * whole
