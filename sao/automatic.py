@@ -194,7 +194,8 @@ def _choose_micro_batch(choose, config: Config, samples: Samples, device: str) -
     fitting = max(2, _memory(device) // 4 // (4 * floats))
     if fitting < 2 * config.train.batch:
         choose(
-            "the discriminator works on {} samples at a time, because the whole batch could fill the memory",
+            "the discriminator works on {} samples at a time and the generator keeps less, because the whole batch could fill "
+            "the memory",
             {"train.micro_batch": fitting},
         )
 

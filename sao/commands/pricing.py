@@ -135,4 +135,5 @@ def _peak() -> float:
 def _memory(config: Config, price: Price) -> str:
     if config.train.micro_batch is None:
         return f"about {price.peak * price.scale:.0f} GB at most, if all of it grew with the batch"
-    return f"about as measured: D works on {config.train.micro_batch} samples at a time"
+    micro_batch = config.train.micro_batch
+    return f"as measured, and what the generator keeps of a larger batch: D works on {micro_batch} samples at a time"
