@@ -1,6 +1,6 @@
 """How a training step grows with batch, width, bank and image size, and what dominates it: a table for results/speed.md.
 
-    python benchmarks/scaling.py [--preset cifar10] [--steps 3]
+python benchmarks/scaling.py [--preset cifar10] [--steps 3]
 """
 
 import argparse
@@ -19,7 +19,11 @@ def series(preset: str) -> Iterator[tuple[str, str, dict[str, str]]]:
     for share in (4, 2, 1):
         widths = [width // share for width in load_preset(preset).discriminator.widths or (64, 128, 256, 512)]
         generator = load_preset(preset).generator.width // share
-        yield "width", f"D {widths[-1]}, G {generator}", {"discriminator.widths": str(widths), "generator.width": str(generator)}
+        yield (
+            "width",
+            f"D {widths[-1]}, G {generator}",
+            {"discriminator.widths": str(widths), "generator.width": str(generator)},
+        )
     for bank in (1024, 10240, 40960):
         yield "bank", str(bank), {"objective.bank": str(bank)}
     for size in (16, 32, 64):
