@@ -1,4 +1,4 @@
-"""The figure at a reduced size, as a person types it: every file is there, and what sixty steps can teach is learnt."""
+"""The figure at a reduced size, as a person types it: every file is there, and every panel tells the paper's story already."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from sao.reproduce.figure2.measure import Sizes
 from sao.reproduce.figure2.runs import METHOD, UNTRAINED, job, trained
 from sao.reproduce.figure2.table import Row, table
 
-STEPS = 60
+STEPS = 400
 REDUCED = Sizes(points=400, probe=1000, generated=1000, grid=12, updates=2)
 
 
@@ -46,6 +46,12 @@ def test_a_the_arms_cannot_be_told_apart_by_a_line(panels):
     assert panels["a"]["data_share_on_arms"] > 0.99
 
 
+def test_b_samples_lie_on_both_arms_along_their_whole_length(panels):
+    # A sixth of the box lies so near to an arm. The aim of 0.95 takes the full length: results/figure2.md.
+    assert panels["b"]["share_on_arms"] > 0.4
+    assert panels["b"]["bins_hit"] >= 36
+
+
 def test_c_the_embedding_tells_the_arms_apart(panels):
     assert panels["c"]["nearest_neighbour_accuracy"] >= 0.99
     assert panels["c"]["linear_accuracy"] >= 0.95
@@ -54,6 +60,18 @@ def test_c_the_embedding_tells_the_arms_apart(panels):
 def test_d_neighbours_in_the_data_stay_neighbours_in_the_palette(panels):
     assert panels["d"]["shared_neighbours_with_data"] > 0.5
     assert panels["d"]["same_arm_neighbours"] > 0.99
+
+
+def test_e_the_gradient_points_along_optimal_transport_thanks_to_smoothness(panels):
+    found = panels["e"]
+    assert found["transport_cosine"] > 0.4
+    assert found["transport_cosine"] > found["transport_cosine_without_smoothness"] + 0.1
+
+
+def test_f_one_update_moves_an_arm_together_and_the_arms_apart(panels):
+    found = panels["f"]
+    assert found["update_cosine_neighbours"] > 0.9
+    assert found["update_cosine_within"] > found["update_cosine_between"]
 
 
 def test_a_second_call_trains_nothing_and_draws_the_same(figure, monkeypatch, capsys):
