@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -129,6 +130,7 @@ class Command:
 def _run(arguments: list[str], output: str, errors: str, die: tuple[str, str, int] | None) -> None:
     from sao.cli import main
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have been told to ignore Ctrl-C
     for number, path in ((1, output), (2, errors)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     if die is not None:
@@ -142,7 +144,6 @@ def _run(arguments: list[str], output: str, errors: str, die: tuple[str, str, in
 def _kill_at(module: str, name: str, call: int) -> None:
     """SIGKILL this process when a function is called for the n-th time."""
     import importlib
-    import signal
 
     owner = importlib.import_module(module)
     function, calls = getattr(owner, name), 0
