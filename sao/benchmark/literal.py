@@ -15,12 +15,13 @@ from torch.func import functional_call, jvp, vmap
 from torch.nn import functional as F
 
 from sao.methods.structural import Structural
-from sao.networks import Discriminator, Generator
+from sao.networks import Generator
 from sao.networks.activation import ELU
 from sao.networks.batchnorm import ConditionalBatchNorm
 from sao.networks.biggan import ToImages
 from sao.networks.convolution import Convolution
 from sao.networks.groupnorm import GroupNorm
+from sao.networks.layout import ImageNetwork
 
 
 class Literal(Structural):
@@ -78,8 +79,10 @@ class Literal(Structural):
 def literal(method: Structural) -> Literal:
     """Turn a freshly built method into its literal arrangement, with torch's own operators instead of ours."""
     for module in method.modules():
-        if isinstance(module, Discriminator | Generator):
+        if isinstance(module, ImageNetwork):
             module.use_layout(torch.contiguous_format)
+        if isinstance(module, Generator):
+            module.frugal = False
         for kind, forward in OPERATORS.items():
             if isinstance(module, kind):
                 module.forward = MethodType(forward, module)

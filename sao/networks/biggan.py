@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from sao.networks.batchnorm import ConditionalBatchNorm, parts
 from sao.networks.checks import check_latents, check_sizes
+from sao.networks.layout import ImageNetwork
 from sao.networks.resnet import normalise_spectrally
 
 BOTTLENECK = 4
@@ -25,7 +26,7 @@ _MULTIPLIERS = {
 }
 
 
-class Generator(nn.Module):
+class Generator(ImageNetwork):
     """Latents (n, latent_size) → images (n, channels, size, size) in [-1, 1].
 
     The defaults are the paper's 32x32 network. Any size from 8 to 256 works: the image grows by doublings from a start of
@@ -65,11 +66,6 @@ class Generator(nn.Module):
                 nn.init.kaiming_normal_(module.weight)
         self.use_layout(torch.channels_last)
         normalise_spectrally(self)
-
-    def use_layout(self, layout: torch.memory_format) -> None:
-        """Keep weights and activations in a layout; in channels_last convolutions are up to twice as fast."""
-        self.layout = layout
-        self.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
 
     def forward(self, latents: Tensor) -> Tensor:
         check_latents(latents, self.latent_size)

@@ -5,12 +5,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao.networks.checks import check_sizes
+from sao.networks.layout import ImageEncoder
 from sao.networks.resnet import normalise_spectrally
 
 REDUCTIONS = (True, True, False, False)  # one block each
 
 
-class BigGANDiscriminator(nn.Module):
+class BigGANDiscriminator(ImageEncoder):
     """(n, c, h, w) in [-1, 1] → backbone features (n, width), summed over all positions, and scores (n, 1).
 
     Four residual blocks of one width with ReLU, of which the first two halve the image by average pooling; every layer is
@@ -32,26 +33,8 @@ class BigGANDiscriminator(nn.Module):
         self.use_layout(torch.channels_last)
         normalise_spectrally(self)
 
-    def use_layout(self, layout: torch.memory_format) -> None:
-        """Keep weights and activations in a layout; in channels_last convolutions are up to twice as fast."""
-        self.layout = layout
-        self.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
-
     def features(self, images: Tensor) -> Tensor:
-        shape = images.shape
-        if images.ndim != 4 or shape[0] == 0 or shape[1] != self.channels or min(shape[2:]) < self.reduction:
-            raise ValueError(
-                f"images must have shape (n > 0, {self.channels}, h, w) with h and w at least {self.reduction}, "
-                f"got {tuple(shape)}"
-            )
-        return F.relu(self.blocks(images.contiguous(memory_format=self.layout))).sum((2, 3))
-
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.features(images)
-        return features, self.head(features)
-
-    def embed(self, images: Tensor) -> Tensor:
-        return self(images)[1]
+        return F.relu(self.blocks(self.arranged(images))).sum((2, 3))
 
 
 class Block(nn.Module):

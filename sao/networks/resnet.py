@@ -12,9 +12,10 @@ from sao.networks.checks import check_sizes
 from sao.networks.convolution import Convolution
 from sao.networks.groupnorm import group_norm
 from sao.networks.head import EmbeddingHead
+from sao.networks.layout import ImageEncoder
 
 
-class Discriminator(nn.Module):
+class Discriminator(ImageEncoder):
     """(n, c, h, w) in [-1, 1] → backbone features (n, widths[-1]) and unnormalised embeddings (n, embedding_size).
 
     A ResNet-18 with 3x3 stem and no max-pool, average pooling instead of strides, GroupNorm instead of BatchNorm, no first norm
@@ -57,29 +58,8 @@ class Discriminator(nn.Module):
         if spectral_normalisation:
             normalise_spectrally(self)
 
-    def use_layout(self, layout: torch.memory_format) -> None:
-        """Keep weights and activations in a layout; in channels_last convolutions are up to twice as fast."""
-        self.layout = layout
-        self.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
-
     def features(self, images: Tensor) -> Tensor:
-        """The backbone features, for evaluation and as keys; the head is not run."""
-        shape = images.shape
-        if images.ndim != 4 or shape[0] == 0 or shape[1] != self.channels or min(shape[2:]) < self.reduction:
-            raise ValueError(
-                f"images must have shape (n > 0, {self.channels}, h, w) with h and w at least {self.reduction}, "
-                f"got {tuple(shape)}"
-            )
-        images = images.contiguous(memory_format=self.layout)
-        return self.stages(self.activation(self.stem(images))).mean((2, 3))
-
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.features(images)
-        return features, self.head(features)
-
-    def embed(self, images: Tensor) -> Tensor:
-        """The unnormalised embeddings alone: the function whose Jacobian is kept smooth."""
-        return self(images)[1]
+        return self.stages(self.activation(self.stem(self.arranged(images)))).mean((2, 3))
 
 
 class Block(nn.Module):
