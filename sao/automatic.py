@@ -187,7 +187,7 @@ def _choose_rhythm(choose, steps: int) -> None:
 
 def _choose_micro_batch(choose, config: Config, samples: Samples, device: str) -> None:
     """Only where the discriminator's activations for the whole batch would take more than a quarter of the memory."""
-    if len(samples.shape) == 1:
+    if len(samples.shape) == 1 or config.method != "structural":  # the others take their whole batch at once
         return
     size, widths = samples.shape[1], config.discriminator.widths or (64, 128, 256, 512)
     floats = sum(FLOATS_KEPT * config.discriminator.blocks * width * (size >> stage) ** 2 for stage, width in enumerate(widths))

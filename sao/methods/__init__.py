@@ -31,6 +31,8 @@ def build_method(
 
     Labels are looked at by the supervised method alone, and only while it trains.
     """
+    if config.train.micro_batch is not None and config.method in ("simclr", "supervised"):
+        raise InputError(f"method {config.method} takes its whole batch at once: set --train.micro_batch null")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(config.seed, "weights"))
         networks = build_networks(config, shape)
@@ -52,8 +54,6 @@ def build_method(
                     seed=config.seed,
                 )
             case "simclr":
-                if config.train.micro_batch is not None:
-                    raise InputError("method simclr takes its whole batch at once: set --train.micro_batch null")
                 return SimCLR(
                     networks.discriminator,
                     networks.backbone_size,

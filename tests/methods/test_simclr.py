@@ -107,6 +107,7 @@ def test_lars_shortens_a_gradient_to_a_share_of_its_weight_and_leaves_vectors_al
     ("options", "said"),
     [
         ({"method": "simclr", "train__micro_batch": 4}, "micro_batch"),
+        ({"method": "supervised", "train__micro_batch": 4}, "micro_batch"),
         ({"method": "structural", "train__discriminator__kind": "lars"}, "lars"),
         ({"method": "structural", "train__generator__kind": "lars"}, "lars"),
         ({"method": "supervised", "train__discriminator__kind": "lars"}, "lars"),
