@@ -5,6 +5,7 @@ import ctypes
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 from sao import __version__
@@ -25,6 +26,9 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; `{self.prog} --help` shows what it takes")
 
 
+AddCommand = Callable[..., Parser]  # (name, summary, options: whether it takes those of the configuration)
+
+
 def build_parser() -> Parser:
     parser = Parser(
         prog="sao", description=__doc__ and "Representations without labels and without augmented views.", epilog=EPILOG,
@@ -33,13 +37,20 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"sao {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
 
-    def command(name: str, summary: str, *, options: bool = False) -> Parser:
+    def command(name: str, summary: str, options: bool = False) -> Parser:
         added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         added.set_defaults(takes_options=options)
         if options:
             added.epilog = "Every option of the configuration is a flag too, for example --train.batch 64 (see `sao presets`)."
         return added
 
+    _add_learning(command)
+    _add_use(command)
+    _add_study(command)
+    return parser
+
+
+def _add_learning(command: AddCommand) -> None:
     train = command("train", "learn a representation, and a generator beside it", options=True)
     train.add_argument("preset", nargs="?", default=None, help="a name from `sao presets`, or a .yaml file (default: digits)")
     train.add_argument(
@@ -59,6 +70,9 @@ def build_parser() -> Parser:
     presets = command("presets", "list the presets, or show one with every option")
     presets.add_argument("name", nargs="?")
 
+
+def _add_use(command: AddCommand) -> None:
+    """Of what was learnt."""
     evaluate = command("eval", "evaluate a run, or a file of features from any other library")
     evaluate.add_argument("run", metavar="RUN", nargs="?")
     evaluate.add_argument("--features", metavar="F.npz", help="x_train, y_train, x_test, y_test instead of a run")
@@ -89,6 +103,9 @@ def build_parser() -> Parser:
     sample.add_argument("--seed", type=int, default=0)
     sample.add_argument("--interpolate", action="store_true", help="rows that go from one latent to another")
 
+
+def _add_study(command: AddCommand) -> None:
+    """Of the machine and of the paper."""
     bench = command("bench", "measure a training step on this machine", options=True)
     bench.add_argument("preset", nargs="?", default="digits")
     bench.add_argument("--batch", help="samples a step (default: the preset's)")
@@ -117,7 +134,6 @@ def build_parser() -> Parser:
     reproduce.add_argument("--data", help="tables: data sets, for example fashion_mnist,cifar10")
     reproduce.add_argument("--rows", help="tables: some of the rows, by name")
     reproduce.add_argument("--dry-run", action="store_true", help="tables: make two steps of each kind and price the study")
-    return parser
 
 
 def keep_freed_memory() -> None:
