@@ -20,19 +20,8 @@ from sao.reproduce.tables.table4 import table4
 from sao.reproduce.tables.writing import read_result, write_table
 
 CONTROLS = ["raw", "untrained", "supervised"]
-SMALL = {
-    "discriminator.embedding_size": "8",
-    "generator.width": "4",
-    "generator.latent_size": "8",
-    "objective.bank": "64",
-    "contrast.hidden": "16",
-    "contrast.size": "8",
-    "train.batch": "16",
-    "log.every": "1",
-    "log.evaluate_every": "null",
-    "log.sample_every": "null",
-    "log.checkpoint_every": "1",
-}
+OWN = ("discriminator.widths", "train.steps", "train.threads")  # a row or the command itself says these
+SMALL = {name: value for name, value in tiny.OPTIONS.items() if name not in OWN} | {"log.checkpoint_every": "1"}
 
 
 def words(target: str, out: Path, *more: str) -> list[str]:
