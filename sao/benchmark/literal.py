@@ -22,6 +22,7 @@ from sao.networks.biggan import ToImages
 from sao.networks.convolution import Convolution
 from sao.networks.groupnorm import GroupNorm
 from sao.networks.layout import ImageNetwork
+from sao.networks.spectral import SpectralNormalisation, matrix
 
 
 class Literal(Structural):
@@ -29,14 +30,15 @@ class Literal(Structural):
 
     def step(self, inputs: Tensor, step: int):
         real = self.augmentation(inputs, "discriminator", step, self.batch)
-        scalars = self._update_discriminator(real, self._keys(real), step)
+        scalars, _ = self._update_discriminator(real, step)
         scalars |= self._update_generator(real, self._keys(real), step)
         self.average_discriminator.update(self.discriminator)
         self.average_generator.update(self.generator)
         return {name: value.detach() for name, value in scalars.items()}
 
-    def _update_discriminator(self, real: Tensor, real_keys: Tensor, step: int):
+    def _update_discriminator(self, real: Tensor, step: int):
         fake = self.generator(self._latents("discriminator latents", step, real)).detach()
+        real_keys = self._keys(real)
         keys = torch.cat([real_keys, self._keys(fake)])
         both = torch.cat([real, fake])
         embeddings = self.discriminator(both)[1]
@@ -44,7 +46,7 @@ class Literal(Structural):
         losses, watched = self._discriminator_losses(embeddings, keys, norms)
         self.optimisers["discriminator"].zero_grad()
         torch.stack(list(losses.values())).sum().backward()
-        return self._update("discriminator", list(self.discriminator.parameters()), losses, watched)
+        return self._update("discriminator", list(self.discriminator.parameters()), losses, watched), real_keys
 
     def _update_generator(self, real: Tensor, real_keys: Tensor, step: int):
         fake = self.generator(self._latents("generator latents", step, real))
@@ -105,10 +107,20 @@ def _batch_norm(self: ConditionalBatchNorm, x: Tensor, condition: Tensor | None 
     return normalised * gain.reshape(*gain.shape, *extra) + bias.reshape(*bias.shape, *extra)
 
 
+def _normalise_spectrally(self: SpectralNormalisation, weight: Tensor) -> Tensor:
+    rows = matrix(weight)
+    if self.training:
+        with torch.no_grad():
+            self._u = F.normalize(torch.mv(rows, self._v), dim=0)
+            self._v = F.normalize(torch.mv(rows.T, self._u), dim=0)
+    return weight / torch.vdot(self._u, torch.mv(rows, self._v))
+
+
 OPERATORS: dict[type, Callable[..., Tensor]] = {
     Convolution: nn.Conv2d.forward,
     ToImages: nn.Conv2d.forward,
     GroupNorm: nn.GroupNorm.forward,
     ConditionalBatchNorm: _batch_norm,
     ELU: _elu,
+    SpectralNormalisation: _normalise_spectrally,
 }

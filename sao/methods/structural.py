@@ -70,8 +70,7 @@ class Structural(Method):
     def step(self, inputs: Tensor, step: int) -> Scalars:
         with record_function("phase/data"):
             real = self.augmentation(inputs, "discriminator", step, self.batch)
-        real_keys = self._keys(real)
-        scalars = self._update_discriminator(real, real_keys, step)
+        scalars, real_keys = self._update_discriminator(real, step)
         scalars |= self._update_generator(real, real_keys, step)
         with record_function("phase/optimiser"):
             self.average_discriminator.update(self.discriminator)
@@ -80,11 +79,12 @@ class Structural(Method):
 
     # --- the two players ---------------------------------------------------------------------------------------------
 
-    def _update_discriminator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
+    def _update_discriminator(self, real: Tensor, step: int) -> tuple[Scalars, Tensor]:
+        """Also the keys of the real batch, which the generator's update asks for again."""
         with torch.no_grad(), record_function("phase/generator"), self.passes(real):
             fake = self.generator(self._latents("discriminator latents", step, real)).to(real.dtype)
         inputs = torch.cat([real, fake])
-        keys = torch.cat([real_keys, self._keys(fake)])
+        keys = self._keys(inputs)
         smooth = self.objective.smoothness_weight > 0 and step % self.objective.smooth_every == 0
         start = self._jacobian_start(step, inputs) if smooth else None
         parameters = list(self.discriminator.parameters())
@@ -97,7 +97,7 @@ class Structural(Method):
             with record_function("phase/discriminator backward"):
                 _total(losses).backward()
             distributed.sum_gradients(parameters)
-        return self._update("discriminator", parameters, losses, watched)
+        return self._update("discriminator", parameters, losses, watched), keys[: len(real)]
 
     def _update_generator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
         """Fresh noise, the updated D (frozen), and the real batch without a graph; its embeddings then enter the bank."""

@@ -9,8 +9,9 @@ from torch.nn import functional as F
 
 from sao.networks.batchnorm import ConditionalBatchNorm, parts
 from sao.networks.checks import check_latents, check_sizes
+from sao.networks.convolution import sum_of_patches
 from sao.networks.layout import ImageNetwork
-from sao.networks.resnet import normalise_spectrally
+from sao.networks.spectral import normalise_spectrally
 
 BOTTLENECK = 4
 ATTENTION_RESOLUTION = 64
@@ -183,10 +184,8 @@ def _to_images(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
     if x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return F.conv2d(x, weight, bias, padding=1)
-    n, c, h, w = x.shape
-    rows = weight.flip(2, 3).permute(1, 0, 2, 3).reshape(c, -1)
-    patches = (x.permute(0, 2, 3, 1).reshape(-1, c) @ rows).unflatten(0, (n, h * w))
-    return F.fold(patches.transpose(1, 2), (h, w), 3, padding=1) + bias[:, None, None]
+    rows = weight.flip(2, 3).permute(2, 3, 0, 1).flatten(0, 2)
+    return sum_of_patches(x.permute(0, 2, 3, 1).flatten(0, 2) @ rows.T, x) + bias[:, None, None]
 
 
 class SelfAttention(nn.Module):

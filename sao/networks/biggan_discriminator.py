@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from sao.networks.checks import check_sizes
 from sao.networks.layout import ImageEncoder
-from sao.networks.resnet import normalise_spectrally
+from sao.networks.spectral import normalise_spectrally
 
 REDUCTIONS = (True, True, False, False)  # one block each
 

@@ -125,7 +125,7 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
 
 def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
     if _tiny(gradient, weight):
-        return _sum_of_patches(_positions(gradient) @ _rows(weight), gradient)
+        return sum_of_patches(_positions(gradient) @ _rows(weight), gradient)
     like = gradient.new_empty(()).expand(len(gradient), weight.shape[1], *gradient.shape[2:])
     return _library(gradient, like, weight, [True, False, False])[0]
 
@@ -173,11 +173,21 @@ def _patches(images: Tensor) -> Tensor:
     return padded.as_strided((n, h, w, 3, 3, c), (image, row, column, row, column, channel)).reshape(n * h * w, 9 * c)
 
 
-def _sum_of_patches(patches: Tensor, like: Tensor) -> Tensor:
-    """The transpose of `_patches`."""
-    n, _, h, w = like.shape
-    patches = patches.view(n, h, w, 3, 3, -1)
-    padded = patches.new_zeros(n, h + 2, w + 2, patches.shape[-1])
-    for y, x in product(range(3), range(3)):
-        padded[:, y : y + h, x : x + w] += patches[:, :, :, y, x]
-    return padded[:, 1:-1, 1:-1].permute(0, 3, 1, 2)
+def sum_of_patches(patches: Tensor, like: Tensor) -> Tensor:
+    """(nhw, 9c) → (n, c, h, w): what the patches of all positions say of each; the transpose of `_patches`."""
+    return _SumOfPatches.apply(patches, len(like), *like.shape[2:])  # pyright: ignore[reportReturnType]
+
+
+class _SumOfPatches(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, patches: Tensor, n: int, h: int, w: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        patches = patches.view(n, h, w, 3, 3, -1)
+        padded = patches.new_zeros(n, h + 2, w + 2, patches.shape[-1])
+        for y, x in product(range(3), range(3)):
+            padded[:, y : y + h, x : x + w] += patches[:, :, :, y, x]
+        return padded[:, 1:-1, 1:-1].permute(0, 3, 1, 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _patches(gradient), None, None, None

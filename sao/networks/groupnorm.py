@@ -46,11 +46,14 @@ class _GroupNorm(torch.autograd.Function):
     def jvp(ctx, x_tangent: Tensor, weight_tangent, bias_tangent, *_) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, mean, scale, weight = ctx.saved_tensors
         group = _Group(x, mean, scale)
-        r, mean = group.spread(group.scale), group.spread(group.mean)
-        of_tangent, of_x, constant = group.projected(*group.sums(x_tangent))
-        of_x = weight * r * of_x + weight_tangent * r
-        constant = weight * r * constant + bias_tangent - weight_tangent * r * mean
-        return _combined((x_tangent, weight * r * of_tangent), (x, of_x), constant=constant)
+        weight, weight_tangent, bias_tangent = map(group.channels, (weight, weight_tangent, bias_tangent))
+        slope, slope_tangent = weight * group.scale, weight_tangent * group.scale
+        _, of_x, constant = group.projected(*group.sums(x_tangent))
+        return group.combined(
+            (x_tangent, slope),
+            (x, slope * of_x + slope_tangent),
+            constant=slope * constant + bias_tangent - slope_tangent * group.mean,
+        )
 
     @staticmethod
     def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -77,73 +80,72 @@ class _Backward(torch.autograd.Function):
     def backward(ctx, v: Tensor, weight_cotangent: Tensor, bias_cotangent: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         gradient, x, mean, scale, weight = ctx.saved_tensors
         group = _Group(x, mean, scale)
-        r, mean = group.spread(scale), group.spread(mean)
+        r, mean, size = group.scale, group.mean, group.size
+        weight, weight_cotangent, bias_cotangent = map(group.channels, (weight, weight_cotangent, bias_cotangent))
         v_sum, v_dot = group.sums(v)
         dy_sum, dy_dot = group.sums(gradient)
         g_sum, g_dot = weight * dy_sum, weight * dy_dot
-        product = (v * gradient).flatten(2).sum(2)
-        v_self, v_x, v_one = group.projected(v_sum, v_dot)
-        g_self, g_x, g_one = group.projected(g_sum, g_dot)
-        v_hat, g_hat = group.mean_with_normalised(v_sum, v_dot), group.mean_with_normalised(g_sum, g_dot)
-        means = group.total(v_sum) * group.total(g_sum) / group.size + group.size * v_hat * g_hat
-        radial = group.spread(-scale.square() * (group.total(weight * product) - means) / group.size)
-        v_hat, g_hat = group.spread(v_hat), group.spread(g_hat)
+        product = group.channels((v * gradient).flatten(2).sum(2))
+        v_hat, v_x, v_one = group.projected(v_sum, v_dot)
+        g_hat, g_x, g_one = group.projected(g_sum, g_dot)
+        means = _total(v_sum) * _total(g_sum) / size + size * v_hat * g_hat
+        radial = r.square() * (means - _total(weight * product)) / size
         # The weights' own gradient is Σ dy x̂, so a cotangent k of it acts like P on k dy; that of the bias is Σ dy.
-        k_self, k_x, k_one = group.projected(weight_cotangent * dy_sum, weight_cotangent * dy_dot)
-        for_x = _combined(
-            (v, -r.square() * g_hat * v_self),
-            (gradient, -r.square() * v_hat * weight * g_self + r * weight_cotangent * k_self),
-            (x, r * radial - r.square() * (g_hat * v_x + v_hat * g_x) + r * k_x),
-            constant=r * k_one - r * radial * mean - r.square() * (g_hat * v_one + v_hat * g_one),
+        _, k_x, k_one = group.projected(weight_cotangent * dy_sum, weight_cotangent * dy_dot)
+        v_slope, g_slope = r.square() * g_hat, r.square() * v_hat
+        slope, cotangent = weight * r, weight_cotangent * r
+        for_x = group.combined(
+            (v, -v_slope),
+            (gradient, cotangent - g_slope * weight),
+            (x, r * (radial + k_x) - v_slope * v_x - g_slope * g_x),
+            constant=r * (k_one - radial * mean) - v_slope * v_one - g_slope * g_one,
         )
-        for_gradient = _combined(
-            (v, weight * r * v_self),
-            (x, weight * r * v_x + weight_cotangent * r),
-            constant=weight * r * v_one - weight_cotangent * r * mean + bias_cotangent,
+        for_gradient = group.combined(
+            (v, slope), (x, slope * v_x + cotangent), constant=slope * v_one - cotangent * mean + bias_cotangent
         )
-        for_weight = (r * (product + v_x * dy_dot + v_one * dy_sum)).sum(0)
+        for_weight = (r * (product + v_x * dy_dot + v_one * dy_sum)).sum(0).flatten()
         return for_gradient, for_x, None, None, for_weight
 
 
 class _Group:
-    """Means of the groups of one batch, and the way from channels to groups and back."""
+    """The moments of one batch's groups. Here c channels are (g, c / g), so that a number of a group is (n, g, 1)."""
 
     def __init__(self, x: Tensor, mean: Tensor, scale: Tensor) -> None:
-        self.x, self.mean, self.scale = x, mean, scale
-        self.channels = x.shape[1] // mean.shape[1]
-        self.size = x[0, 0].numel() * self.channels
+        self.x, self.mean, self.scale = x, mean[..., None], scale[..., None]
+        self.size = x[0].numel() // mean.shape[1]
+
+    def channels(self, values: Tensor) -> Tensor:
+        """(…, c) → (…, g, c / g)."""
+        return values.unflatten(-1, (self.mean.shape[1], -1))
 
     def sums(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Σv and Σvx over the positions of each sample's channel, (n, c)."""
-        return v.flatten(2).sum(2), (v * self.x).flatten(2).sum(2)
-
-    def total(self, values: Tensor) -> Tensor:
-        """(n, c) → sums of the groups (n, g)."""
-        return values.unflatten(1, (-1, self.channels)).sum(2)
-
-    def spread(self, values: Tensor) -> Tensor:
-        """(n, g) → the same number for each channel (n, c)."""
-        return values.repeat_interleave(self.channels, dim=1)
-
-    def mean_with_normalised(self, v_sum: Tensor, v_dot: Tensor) -> Tensor:
-        """mean(v x̂) of each group."""
-        return self.scale * (self.total(v_dot) - self.mean * self.total(v_sum)) / self.size
+        """Σv and Σvx over the positions of each sample's channel."""
+        return self.channels(v.flatten(2).sum(2)), self.channels((v * self.x).flatten(2).sum(2))
 
     def projected(self, v_sum: Tensor, v_dot: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """P(v) = a v + b x + c: the coefficients (n, c)."""
-        hat = self.mean_with_normalised(v_sum, v_dot) * self.scale
-        constant = hat * self.mean - self.total(v_sum) / self.size
-        return torch.ones_like(v_sum), self.spread(-hat), self.spread(constant)
+        """mean(v x̂), and the coefficients of P(v) = v + a x + b."""
+        total = _total(v_sum)
+        hat = self.scale * (_total(v_dot) - self.mean * total) / self.size
+        of_x = -hat * self.scale
+        return hat, of_x, -of_x * self.mean - total / self.size
+
+    def combined(self, *terms: tuple[Tensor, Tensor], constant: Tensor) -> Tensor:
+        """Σ tensor · coefficient + constant, where coefficients and constant are numbers of channels or of groups."""
+        (first, coefficient), *others = terms
+        result = torch.addcmul(self._spread(constant), first, self._spread(coefficient))
+        for tensor, coefficient in others:
+            result.addcmul_(tensor, self._spread(coefficient))
+        return result
+
+    def _spread(self, values: Tensor) -> Tensor:
+        """(n, g, c / g or 1) → (n, c, 1, …): one number for each channel, or the innermost loop would be a group long."""
+        n, c = self.x.shape[:2]
+        return values.expand(n, self.mean.shape[1], c // self.mean.shape[1]).reshape(n, c, *[1] * (self.x.ndim - 2))
 
 
-def _combined(*terms: tuple[Tensor, Tensor], constant: Tensor) -> Tensor:
-    """Σ tensor · coefficient + constant, where coefficients and constant are (n, c)."""
-    (first, coefficient), *others = terms
-    extra = (...,) + (None,) * (first.ndim - 2)
-    result = torch.addcmul(constant[extra], first, coefficient[extra])
-    for tensor, coefficient in others:
-        result.addcmul_(tensor, coefficient[extra])
-    return result
+def _total(values: Tensor) -> Tensor:
+    """Over the channels of a group."""
+    return values.sum(2, keepdim=True)
 
 
 def _layout(x: Tensor) -> torch.memory_format:

@@ -7,8 +7,9 @@ from sao import distributed
 from sao.networks.activation import ELU
 from sao.networks.batchnorm import ConditionalBatchNorm
 from sao.networks.checks import check_latents, check_sizes
+from sao.networks.groupnorm import group_norm
 from sao.networks.head import EmbeddingHead
-from sao.networks.resnet import group_norm, normalise_spectrally
+from sao.networks.spectral import normalise_spectrally
 
 
 class VectorDiscriminator(nn.Module):

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.parametrizations import spectral_norm
 
 from sao.networks.activation import ELU
 from sao.networks.checks import check_sizes
@@ -13,6 +12,7 @@ from sao.networks.convolution import Convolution
 from sao.networks.groupnorm import group_norm
 from sao.networks.head import EmbeddingHead
 from sao.networks.layout import ImageEncoder
+from sao.networks.spectral import normalise_spectrally
 
 
 class Discriminator(ImageEncoder):
@@ -95,10 +95,3 @@ def discriminator_stages(size: int, widths: Sequence[int] | None = None) -> tupl
     for index in range(len(widths)):
         downsample[index] &= size // 2 ** (sum(downsample[:index]) + 1) >= 2
     return widths, downsample
-
-
-def normalise_spectrally(network: nn.Module) -> None:
-    """Divide the weight of every convolution and linear layer by its spectral norm, as an ablation of the Jacobian penalty."""
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
-            spectral_norm(module)
