@@ -6,7 +6,7 @@ python benchmarks/scaling.py [--preset cifar10] [--steps 3]
 import argparse
 from collections.abc import Iterator
 
-from sao.cli import keep_freed_memory
+from sao.cli import choose_how_threads_wait, keep_freed_memory
 from sao.config import Config, load_preset
 
 BATCH = 16  # of every series but that of the batch
@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--preset", default="cifar10")
     parser.add_argument("--steps", type=int, default=3)
     arguments = parser.parse_args()
+    choose_how_threads_wait()
     keep_freed_memory()
     print("| varied | value | step (s) | images/s | peak GB | GFLOP/s | embedding, images/s | largest phases |")
     print("|---|---|---|---|---|---|---|---|")

@@ -152,10 +152,21 @@ def keep_freed_memory() -> None:
         mallopt(number, value)
 
 
+def choose_how_threads_wait() -> None:
+    """Let them spin for about a millisecond where the cores are idle, else sleep at once; before torch is loaded.
+
+    Alone on two cores, small steps are a quarter faster by it. But threads that spin take the core from the thread they wait
+    for as soon as another program is busy: two trainings at once were three times as slow, and without any limit ten times.
+    """
+    if "OMP_WAIT_POLICY" in os.environ:
+        return
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    idle = hasattr(os, "getloadavg") and os.getloadavg()[0] < (os.cpu_count() or 1) / 2
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000" if idle else "0")
+
+
 def main(arguments: list[str] | None = None) -> int:
-    # Threads that wait by spinning take the core from the thread they wait for as soon as another program is busy: on two
-    # shared cores a training step then took ten times as long. It must be said before torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    choose_how_threads_wait()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what a lost process means is said in one line, without a stack
     keep_freed_memory()
     try:

@@ -119,7 +119,8 @@ def _threads() -> Iterator[Finding]:
     cores, threads = len(_cores()), torch.get_num_threads()
     policy = os.environ.get("OMP_WAIT_POLICY", "not set")
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    text = f"{threads} on {cores} cores, load {load:.1f}, OMP_WAIT_POLICY {policy}"
+    spin = os.environ.get("GOMP_SPINCOUNT", "not set")
+    text = f"{threads} on {cores} cores, load {load:.1f}, OMP_WAIT_POLICY {policy}, GOMP_SPINCOUNT {spin}"
     if threads > cores:
         remedy = f"OMP_NUM_THREADS={cores}: more threads than cores wait for each other"
     elif policy.upper() == "ACTIVE":

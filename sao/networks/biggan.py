@@ -144,20 +144,20 @@ class Block(nn.Module):
         for index, (norm, convolution) in enumerate(zip(self.norms, self.convolutions, strict=True)):
             residual = _layer(norm, convolution, _convolved, residual, condition, frugal, double=self.upsample and index == 1)
         shortcut = x[:, : self.outputs]
-        if frugal and self.upsample:
+        if self.upsample:
             return _PlusDoubled.apply(residual, shortcut)  # pyright: ignore[reportReturnType]
-        residual += _doubled(shortcut, self.upsample)
+        residual += shortcut
         return residual
 
 
 class _PlusDoubled(torch.autograd.Function):
-    """residual += doubled(shortcut), without ever holding the whole of what is added: it is the largest tensor there is."""
+    """residual += doubled(shortcut), without ever making what is added: it would be the largest tensor there is."""
 
     @staticmethod
     def forward(ctx, residual: Tensor, shortcut: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.mark_dirty(residual)
-        for rows in parts(len(residual), residual[0].numel()):
-            residual[rows] += _doubled(shortcut[rows], True)
+        quarters = residual.unflatten(3, (-1, 2)).unflatten(2, (-1, 2))  # (n, c, h, 2, w, 2)
+        quarters += shortcut[:, :, :, None, :, None]
         return residual
 
     @staticmethod

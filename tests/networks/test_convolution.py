@@ -1,4 +1,4 @@
-"""Our convolution against torch's, in every derivative that the Jacobian penalty takes, by both of its ways."""
+"""Our convolution against torch's, in every derivative that the Jacobian penalty takes, by all of its ways."""
 
 import pytest
 import torch
@@ -10,17 +10,17 @@ from sao.networks import convolution
 from sao.networks.convolution import Convolution
 
 
-@pytest.fixture(params=["library", "matrix products"])
+@pytest.fixture(params=["library", "few channels", "matrix products"])
 def way(request, monkeypatch):
-    if request.param == "matrix products":
-        monkeypatch.setattr(convolution, "MANY_CHANNELS", 1)
+    monkeypatch.setattr(convolution, "MANY_CHANNELS", 1 if request.param == "matrix products" else 256)
+    monkeypatch.setattr(convolution, "FEW_CHANNELS", 3 if request.param == "few channels" else 0)
     return request.param
 
 
-def layer_and_images(kernel: int, layout: torch.memory_format) -> tuple[Convolution, Tensor]:
+def layer_and_images(kernel: int, layout: torch.memory_format, size: tuple[int, int] = (4, 3)) -> tuple[Convolution, Tensor]:
     torch.manual_seed(0)
     layer = Convolution(3, 4, kernel).double().to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    images = torch.randn(2, 3, 4, 3, dtype=torch.float64).contiguous(memory_format=layout)
+    images = torch.randn(2, 3, *size, dtype=torch.float64).contiguous(memory_format=layout)
     return layer, images.requires_grad_()
 
 
@@ -30,9 +30,9 @@ def call(layer: nn.Module):
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
-@pytest.mark.parametrize("kernel", [1, 3])
-def test_values_and_all_derivatives(kernel, layout):
-    layer, images = layer_and_images(kernel, layout)
+@pytest.mark.parametrize(("kernel", "size"), [(1, (4, 3)), (3, (4, 3)), (3, (2, 2)), (1, (2, 2)), (3, (1, 2))])
+def test_values_and_all_derivatives(kernel, size, layout):
+    layer, images = layer_and_images(kernel, layout, size)
     torch.testing.assert_close(layer(images), nn.Conv2d.forward(layer, images))
     assert gradcheck(call(layer), (images, layer.weight), check_forward_ad=True)
     assert gradgradcheck(call(layer), (images, layer.weight))
