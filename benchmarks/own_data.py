@@ -1,9 +1,9 @@
 """Data that no preset knows, trained with what --auto chooses, beside raw inputs, their PCA and the untrained network.
 
-python benchmarks/own_data.py --npz data/cifar10.npz [--images 5000] [--size 16] [--steps 150] [--seeds 3] [--only photographs]
+python benchmarks/own_data.py --npz data/cifar10.npz [--images 5000] [--size 16] [--steps 500] [--seeds 3] [--only photographs]
 
-Photographs: CIFAR-10 written out as JPEG in class folders and given to `sao train --data` and nothing else; the length and the
-image size are cut to what a processor does in minutes. Tables: wine, breast cancer and the digits as vectors, of scikit-learn,
+Photographs: CIFAR-10 written out as JPEG in class folders and given to `sao train --data` and nothing else but an image size
+that a processor can train in minutes. Tables: wine, breast cancer and the digits as vectors, of scikit-learn,
 given to the estimator.
 """
 
@@ -21,7 +21,7 @@ from sklearn import datasets
 
 import sao
 from sao.data.own import open_path
-from sao.data.samples import Samples, Vectors
+from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.data.split import held_out_rows
 from sao.engine.features import extract, raw_inputs
 from sao.evaluation import Features, Verdict, judge
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--npz", type=Path, help="CIFAR-10 as x_train and y_train")
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--size", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=150, help="for the photographs; the tables take what --auto chooses")
+    parser.add_argument("--steps", type=int, help="for the photographs, instead of what --auto chooses")
     parser.add_argument("--seeds", type=int, default=3, help="for the tables")
     parser.add_argument("--only", choices=("photographs", *TABLES))
     options = parser.parse_args()
@@ -54,21 +54,32 @@ def main() -> None:
 
 
 def judged_photographs(folder: Path, options: argparse.Namespace) -> Verdict:
-    """One run of the command line on a folder of JPEGs."""
-    pictures, run = folder / "photographs", folder / "run"
+    """One run of the command line on a folder of JPEGs, judged on another folder of as many."""
+    pictures, others, run = folder / "photographs", folder / "others", folder / "run"
     with np.load(options.npz, allow_pickle=False) as arrays:
-        images, labels = arrays["x_train"][: options.images], arrays["y_train"][: options.images].reshape(-1)
-    for index, (image, label) in enumerate(zip(images, labels, strict=True)):
-        place = pictures / f"class{label}"
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(place / f"{index:05d}.jpg", quality=95)
+        write_photographs(pictures, arrays["x_train"][: options.images], arrays["y_train"][: options.images])
+        write_photographs(others, arrays["x_test"][: options.images], arrays["y_test"][: options.images])
     command = ["train", "--data", str(pictures), "--out", str(run), "--data.size", str(options.size)]
+    steps = [] if options.steps is None else ["--train.steps", str(options.steps)]
     started = time.monotonic()
-    subprocess.run([sys.executable, "-m", "sao", *command, "--train.steps", str(options.steps)], check=True)
+    subprocess.run([sys.executable, "-m", "sao", *command, *steps], check=True)
     print(f"sao train took {time.monotonic() - started:.0f} s", flush=True)
     model = sao.load(run)
-    dataset = open_path(pictures, size=options.size).dataset
-    return judged(model, model.method, dataset.train, dataset.test, seed=0, components=None)
+    train, test = (open_path(place, size=options.size).dataset for place in (pictures, others))
+    return judged(model, model.method, train.train, together(test), seed=0, components=None)
+
+
+def write_photographs(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
+    for index, (image, label) in enumerate(zip(images, labels.reshape(-1), strict=True)):
+        place = folder / f"class{label}"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(place / f"{index:05d}.jpg", quality=95)
+
+
+def together(dataset: Dataset) -> Images:
+    """Both parts: none of these images was trained on."""
+    parts = dataset.train, dataset.test
+    return Images(np.concatenate([part.pixels for part in parts]), np.concatenate([part.labels for part in parts]))
 
 
 def judged_table(name: str, seed: int) -> Verdict:

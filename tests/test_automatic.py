@@ -44,7 +44,7 @@ def test_every_sentence_is_one_line_with_a_reason_and_the_last_one_is_the_time()
     config, sentences = fitted(load_preset("own", {}), Dataset("x", samples, samples), set())
     assert all(s.startswith("auto: ") and "\n" not in s and ("because" in s or "to fit" in s) for s in sentences)
     assert "training on this machine" in sentences[-1]
-    for value in (f"batch {config.train.batch}", f"bank {config.objective.bank}", f"{config.train.steps} steps", "0.0005"):
+    for value in (f"batch {config.train.batch}", f"bank {config.objective.bank}", f"{config.train.steps} steps", "0.001"):
         assert any(value in sentence for sentence in sentences)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from sao.networks.batchnorm import ConditionalBatchNorm, parts
+from sao.networks.batchnorm import ConditionalBatchNorm
 from sao.networks.checks import check_latents, check_sizes
 from sao.networks.convolution import sum_of_patches
 from sao.networks.layout import ImageNetwork
