@@ -14,6 +14,7 @@ from sao.engine.run import Run
 from sao.methods import NonFiniteError, Structural
 from sao.reproduce import pool
 from sao.reproduce.tables.cells import Cell, Row, cells_of, chosen_rows
+from sao.reproduce.tables.curves import watched, write_curves
 from sao.reproduce.tables.measure import training_seconds
 from sao.reproduce.tables.table2 import PAPER, table2
 from sao.reproduce.tables.table4 import table4
@@ -21,7 +22,8 @@ from sao.reproduce.tables.writing import read_result, write_table
 
 CONTROLS = ["raw", "untrained", "supervised"]
 OWN = ("discriminator.widths", "train.steps", "train.threads")  # a row or the command itself says these
-SMALL = {name: value for name, value in tiny.OPTIONS.items() if name not in OWN} | {"log.checkpoint_every": "1"}
+SMALL = {name: value for name, value in tiny.OPTIONS.items() if name not in OWN}
+SMALL |= {"log.checkpoint_every": "1", "log.evaluate_every": "3"}
 
 
 def words(target: str, out: Path, *more: str) -> list[str]:
@@ -63,6 +65,16 @@ def test_every_row_has_its_numbers_and_those_that_generate_have_more(ablation):
         assert sheet.width > 1000
 
 
+def test_curves_show_how_each_row_came_about(ablation, tmp_path):
+    ((step, value),) = watched(ablation / "runs/full-digits-seed0")
+    assert step == 3
+    assert 0.1 < value < 1
+    with Image.open(ablation / "curves.png") as curves:
+        assert curves.width > 500
+    write_curves([], tmp_path / "curves.png")
+    assert not (tmp_path / "curves.png").exists(), "nothing to show"
+
+
 def test_rows_are_the_configurations_that_they_are_named_for(ablation):
     configs = {name: Run(ablation / f"runs/{name}-digits-seed0").config for name in lines(ablation, "table4")}
     assert configs["biggan"].discriminator.kind == "biggan"
@@ -76,7 +88,7 @@ def test_rows_are_the_configurations_that_they_are_named_for(ablation):
 
 def test_the_killed_cell_went_on_where_it_was(ablation):
     run = Run(ablation / "runs/biggan-digits-seed0")
-    assert [row["step"] for row in run.rows()] == [1, 2, 3]
+    assert [row["step"] for row in run.rows() if "discriminator/gradient_norm" in row] == [1, 2, 3]
     assert [path.name for path in checkpoint.steps_in(run.checkpoints)][-1] == "step-00000003"
 
 

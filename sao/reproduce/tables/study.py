@@ -16,6 +16,7 @@ from sao.methods import Method
 from sao.reproduce.pool import work_through
 from sao.reproduce.runs import check_folder, check_out, train_run
 from sao.reproduce.tables.cells import Cell, Table
+from sao.reproduce.tables.curves import write_curves
 from sao.reproduce.tables.measure import measured
 from sao.reproduce.tables.sheet import write_sheet
 from sao.reproduce.tables.writing import DIVERGED, read_result, write_table
@@ -37,6 +38,7 @@ def reproduce(table: Table, cells: Sequence[Cell], out: Path, command: str, proc
             print(f"{cell.name}: {said}; left: {len(left)}", flush=True)
             write_table(table, cells, out, command)
     write_sheet(cells, out / "samples.png")
+    write_curves(cells, out / "curves.png")
     print((out / f"{table.name}.md").read_text(encoding="utf-8"))
     print(f"everything is in {out}; {clock(time.monotonic() - started)} in all", flush=True)
 
