@@ -1,16 +1,17 @@
 """Which settings matter at small scale: one changed at a time, everything else as in the preset.
 
-python benchmarks/settings.py --out DIR [--preset fashion16] [--folder DATA] [--steps 300] [--seeds 0] [--jobs 2] [--only batch]
+python benchmarks/settings.py --out DIR [--preset fashion16] [--folder DATA] [--steps 300] [--seeds 0] [--jobs 2]
+    [--only preset,batch]
 
 Runs are ordinary run folders in --out: a killed study goes on where it was. The table is printed after each of them.
 """
 
 import argparse
-import statistics
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,20 +27,27 @@ from sao.reproduce.runs import check_folder, train_run
 
 METRICS = ("kmeans", "svm", "knn1")
 ENOUGH = 10_000  # samples for the evaluator, from each split
-VARIED: dict[str, list[tuple[str, dict[str, str]]]] = {
-    "preset": [("as it is", {})],
-    "distance": [("Bhattacharyya", {"objective.distance": "bhattacharyya"})],
-    "covariance": [("diagonal", {"objective.covariance": "diagonal"})],
-    "norm": [("ceiling", {"objective.norm_side": "ceiling"}), ("free", {"objective.norm_weight": "0"})],
-    "neighbours": [("K = 1", {"objective.neighbours": "1"}), ("none", {"objective.cluster_weight": "0"})],
-    "bank": [("1,024", {"objective.bank": "1024"}), ("16,384", {"objective.bank": "16384"})],
-    "average": [("0.9", {"train.ema": "0.9"}), ("0.999", {"train.ema": "0.999"})],
-    "batch": [("64, half the samples", {"train.batch": "64"}), ("256, twice the samples", {"train.batch": "256"})],
-    "embedding": [("p = 32", {"discriminator.embedding_size": "32"}), ("p = 128", {"discriminator.embedding_size": "128"})],
-    "learning rate": [("both 3e-4", {"both": "3e-4"}), ("both 2e-3", {"both": "2e-3"})],
-    "generator": [("half as wide", {"generator.width": "16"}), ("twice as wide", {"generator.width": "64"})],
-    "smoothness": [("every 4th step", {"objective.smooth_every": "4"}), ("none", {"objective.smoothness_weight": "0"})],
-}
+
+
+def varied(preset: Config) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """Settings, and of each the values that the preset does not have."""
+    objective, batch, width = preset.objective, preset.train.batch, preset.generator.width
+    embedding, rate = preset.discriminator.embedding_size, preset.train.discriminator.learning_rate
+    rates = [{f"train.{player}.learning_rate": share * rate for player in ("discriminator", "generator")} for share in (0.3, 2)]
+    return {
+        "preset": [("as it is", {})],
+        "distance": [("Bhattacharyya", {"objective.distance": "bhattacharyya"})],
+        "covariance": [("diagonal", {"objective.covariance": "diagonal"})],
+        "norm": [("ceiling", {"objective.norm_side": "ceiling"}), ("free", {"objective.norm_weight": 0})],
+        "neighbours": [("K = 5", {"objective.neighbours": 5}), ("none", {"objective.cluster_weight": 0})],
+        "bank": [(f"{size:,}", {"objective.bank": size}) for size in (objective.bank // 4, 4 * objective.bank)],
+        "average": [("0.9", {"train.ema": 0.9}), ("0.999", {"train.ema": 0.999})],
+        "batch": [(f"{size}", {"train.batch": size}) for size in (batch // 2, 2 * batch)],
+        "embedding": [(f"p = {size}", {"discriminator.embedding_size": size}) for size in (embedding // 2, 2 * embedding)],
+        "learning rate": [(f"{share:g} times", {**one}) for share, one in zip((0.3, 2), rates, strict=True)],
+        "generator": [(f"width {size}", {"generator.width": size}) for size in (width // 2, 2 * width)],
+        "smoothness": [("every 4th step", {"objective.smooth_every": 4}), ("none", {"objective.smoothness_weight": 0})],
+    }
 
 
 @dataclass(frozen=True)
@@ -51,19 +59,18 @@ class Trial:
 
 
 def trials(options: argparse.Namespace) -> Iterator[Trial]:
-    for setting, values in VARIED.items():
-        if options.only not in (None, setting):
+    fixed = {"train.steps": options.steps, "train.threads": 1} | ({"data.folder": options.folder} if options.folder else {})
+    preset = load_preset(options.preset, {name: str(value) for name, value in fixed.items()})
+    for setting, values in varied(preset).items():
+        if options.only and setting not in options.only.split(","):
             continue
         for value, changes in values:
             for seed in map(int, options.seeds.split(",")):
-                said = dict(changes)
-                if "both" in said:
-                    rate = said.pop("both")
-                    said |= {"train.discriminator.learning_rate": rate, "train.generator.learning_rate": rate}
-                fixed = {"train.steps": str(options.steps), "train.threads": "1", "seed": str(seed)}
-                fixed |= {"data.folder": str(options.folder)} if options.folder else {}
+                said = {name: str(given) for name, given in {**fixed, **changes, "seed": seed}.items()}
+                config = load_preset(options.preset, said)
+                assert not changes or config != preset.model_copy(update={"seed": seed}), f"{setting}: {value} is no change"
                 name = f"{setting}-{value}-seed{seed}".replace(" ", "_").replace(",", "")
-                yield Trial(setting, value, load_preset(options.preset, {**said, **fixed}), options.out / name)
+                yield Trial(setting, value, config, options.out / name)
 
 
 def finish(trial: Trial) -> dict[str, float]:
@@ -89,8 +96,8 @@ def table(found: dict[tuple[str, str], list[dict[str, float]]]) -> str:
         cells = []
         for metric in METRICS:
             values = [result[metric] for result in results]
-            spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
-            cells.append(f"{statistics.mean(values):.3f}{spread}")
+            spread = f" ± {np.std(values):.3f}" if len(values) > 1 else ""
+            cells.append(f"{np.mean(values):.3f}{spread}")
         lines.append(f"| {setting} | {value} | {' | '.join(cells)} | {len(results)} |")
     return "\n".join(lines)
 
@@ -103,7 +110,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", choices=VARIED)
+    parser.add_argument("--only", help="settings with commas between them, for example preset,batch")
     options = parser.parse_args()
     keep_freed_memory()
     everything = list(trials(options))

@@ -1,10 +1,14 @@
 """The literal arrangement of the step is a fair baseline only if it computes the same thing."""
 
+import json
+
 import pytest
 import torch
 
 from sao.benchmark import measure
+from sao.cli import main
 from sao.config import Config, load_preset
+from sao.errors import InputError
 
 SMALL = {
     "train.batch": "12",
@@ -57,3 +61,53 @@ def test_phases_and_arithmetic_are_measured():
 
 def test_flops_of_a_matrix_product():
     assert measure.flops(lambda: torch.ones(3, 5) @ torch.ones(5, 7)) == 2 * 3 * 5 * 7
+
+
+# --- the command -----------------------------------------------------------------------------------------------------------
+
+
+def bench(*more: str) -> list[str]:
+    return ["bench", "digits", "--steps", "1", *[word for name, value in SMALL.items() for word in (f"--{name}", value)], *more]
+
+
+def test_the_command_measures_everything_in_one_run(monkeypatch, capsys):
+    monkeypatch.setattr(measure, "_gemm_rate", lambda seconds: 1e15)  # a ceiling that no convolution here reaches
+    assert main(bench("--json", "--batch", "10")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["batch"], found["steps"]) == (10, 1)
+    assert found["images_per_second"] == pytest.approx(10 / found["seconds"]["median"])
+    assert found["times_as_fast_as_literal"] == found["literal"]["seconds"]["median"] / found["seconds"]["median"]
+    assert found["memory_of_literal"] == found["peak_gb"] / found["literal"]["peak_gb"]
+    assert found["share_of_ceiling"] == pytest.approx(found["tflop"] * 1e12 / found["seconds"]["fastest"] / 1e15)
+    assert "conv3x3 16>32 4x4 nhwc" in found["ceiling_gflops"]
+    assert found["embedding"]["images_per_second"] > 0
+    assert {"generator", "momentum keys", "jacobian", "discriminator backward"} <= found["phases"].keys()
+
+
+def test_the_size_of_the_images_can_be_chosen(capsys):
+    assert main(bench("--no-literal", "--json", "--data.size", "12")) == 0
+    assert "conv3x3 16>32 6x6 nhwc" in json.loads(capsys.readouterr().out)["ceiling_gflops"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--steps", "0"], "--steps"),
+        (["--train.device", "cuda"], "processor"),
+        (["--train.precision", "bfloat16"], "float32"),
+        (["--objective.smooth_every", "2"], "--no-literal"),
+        (["--objective.smoothness_weight", "0"], "--no-literal"),
+        (["--method", "simclr"], "--method"),
+    ],
+)
+def test_what_it_cannot_honour_is_refused(more, said, capsys):
+    assert main(bench(*more)) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_process_that_ends_is_one_line(monkeypatch):
+    monkeypatch.setattr(measure.sys, "executable", "/bin/false")
+    with pytest.raises(InputError, match="ended with code 1: it was killed; try a smaller --batch"):
+        measure.peak_memory(small(), (1, 8, 8), 100, "ours")

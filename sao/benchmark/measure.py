@@ -17,6 +17,7 @@ from torch.utils.flop_counter import flop_registry
 
 from sao.benchmark.literal import literal
 from sao.config import Config
+from sao.errors import InputError
 from sao.methods import Structural, build_method
 
 PHASES = (
@@ -115,7 +116,10 @@ def peak_memory(config: Config, shape: tuple[int, ...], samples: int, arrangemen
     """Peak resident gigabytes of a process of its own that makes two steps."""
     request = {"config": config.model_dump(mode="json"), "shape": shape, "samples": samples, "arrangement": arrangement}
     command = [sys.executable, "-m", "sao.benchmark.memory"]
-    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=True)
+    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
+        raise InputError(f"the process that measures memory ended with code {done.returncode}: {last}; try a smaller --batch")
     return float(done.stdout.splitlines()[-1])
 
 

@@ -5,10 +5,11 @@ from argparse import Namespace
 from dataclasses import asdict
 from typing import Any
 
-from sao.config import load_preset
+from sao.config import Config, load_preset
 from sao.errors import InputError
 
-SHAPES = {"digits": ((1, 8, 8), 1437), "spirals": ((2,), 10_000)}
+SPIRALS = (2,), 10_000
+DIGITS = 1437, 8, 1  # as in KNOWN: samples, size, channels
 
 
 def run(arguments: Namespace) -> None:
@@ -16,16 +17,31 @@ def run(arguments: Namespace) -> None:
     if arguments.batch is not None:
         options["train.batch"] = arguments.batch
     config = load_preset(arguments.preset, options)
-    if config.method != "structural":
-        raise InputError("sao bench measures the structural method; leave --method as it is")
-    measured = measure(config, max(1, arguments.steps), literal=not arguments.no_literal)
+    _check(config, arguments.steps, literal=not arguments.no_literal)
+    measured = measure(config, arguments.steps, literal=not arguments.no_literal)
     if arguments.json:
         print(json.dumps(measured, indent=1))
     else:
         print(_as_text(measured))
 
 
-def measure(config, steps: int, literal: bool) -> dict[str, Any]:
+def _check(config: Config, steps: int, literal: bool) -> None:
+    """What the benchmark cannot honour it refuses."""
+    if steps < 1:
+        raise InputError(f"--steps must be at least 1, got {steps}")
+    if config.method != "structural":
+        raise InputError("sao bench measures the structural method; leave --method as it is")
+    if config.train.device not in ("auto", "cpu") or config.train.precision == "bfloat16":
+        raise InputError("sao bench measures float32 on the processor: leave --train.device and --train.precision out")
+    objective = config.objective
+    if literal and (objective.smoothness_weight == 0 or (objective.power_steps, objective.smooth_every) != (1, 1)):
+        raise InputError(
+            "the literal step always takes the Jacobian, with one power iteration: give --no-literal, or leave "
+            "--objective.smoothness_weight, power_steps and smooth_every as they are"
+        )
+
+
+def measure(config: Config, steps: int, literal: bool) -> dict[str, Any]:
     import torch
 
     from sao.benchmark import measure as measuring
@@ -94,12 +110,13 @@ def _embedding(method, inputs, steps: int, shape: tuple[int, ...]) -> dict[str, 
     return {"images_per_second": count / path.median, "share_of_bare_forward": forward.median / path.median}
 
 
-def _shape(config, known: dict) -> tuple[tuple[int, ...], int]:
+def _shape(config: Config, known: dict) -> tuple[tuple[int, ...], int]:
     source = config.data.source
-    if source in SHAPES:
-        return SHAPES[source]
+    if source == "spirals":
+        return SPIRALS
+    known = {"digits": DIGITS, **known}
     if source not in known:
-        raise InputError(f"sao bench knows the shapes of {', '.join([*SHAPES, *known])}, not of {source}")
+        raise InputError(f"sao bench knows the shapes of spirals, {', '.join(known)}, not of {source}")
     samples, size, channels = known[source]
     size = config.data.size or size
     return (channels, size, size), samples

@@ -16,8 +16,6 @@ def run(arguments: Namespace) -> int:
         raise InputError(f"there is no {arguments.target!r} to reproduce; there is: {', '.join(TARGETS)}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("sao reproduce starts processes of its own: leave torchrun out, and give --jobs")
-    if "seed" in arguments.options:
-        raise InputError("sao reproduce takes --seeds 0,1,2 instead of --seed")
     _check_taken(arguments)
     seeds, options = _seeds(arguments.seeds), dict(arguments.options)
     if arguments.steps is not None:
@@ -37,6 +35,8 @@ def run(arguments: Namespace) -> int:
     except Diverged as error:
         print(f"sao: {error}", file=sys.stderr)
         return 3
+    except OSError as error:  # a disk that is full or gone
+        raise InputError(f"{error}; what is done is kept, and the same command goes on") from None
     return 0
 
 
@@ -73,7 +73,7 @@ def _check_taken(arguments: Namespace) -> None:
     figure = arguments.target == "figure2"
     flags = ("scale", "data", "rows", "dry_run") if figure else ("controls",)
     for flag in flags:
-        if getattr(arguments, flag):
+        if getattr(arguments, flag) not in (None, False):
             raise InputError(f"sao reproduce {arguments.target} does not take --{flag.replace('_', '-')}")
 
 

@@ -80,6 +80,9 @@ class Progress:
         """Samples a second since the run was started or resumed."""
         return (done - self.first) * self.batch / max(1e-9, time.monotonic() - self.started)
 
+    def times(self, done: int) -> dict[str, float]:
+        return {"time/seconds": time.monotonic() - self.started, "time/samples_per_second": self.rate(done)}
+
     def end_line(self) -> None:
         if self.shown and self.terminal:
             print(flush=True)

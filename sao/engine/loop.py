@@ -67,7 +67,7 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
             last = done == total
             if _due(config.log.every, done, last):
                 values = {name: float(value) for name, value in scalars.items()}
-                log.row(done, values | {"time/samples_per_second": progress.rate(done)})
+                log.row(done, values | progress.times(done))
                 progress.update(done, _note(values))
             if _due(config.log.sample_every, done, last):
                 _draw(run, method, dataset.train, config, done)

@@ -34,7 +34,8 @@ class SpectralNormalisation(nn.Module):
             self._iterate(weight)
 
     def forward(self, weight: Tensor) -> Tensor:
-        largest = self._iterate(weight) if self.training else self._largest(weight)
+        with torch.autocast(weight.device.type, enabled=False):  # the vectors keep the precision of the weight
+            largest = self._iterate(weight) if self.training else self._largest(weight)
         return _Divided.apply(weight, largest, self._u, self._v)  # pyright: ignore[reportReturnType]
 
     @torch.no_grad()

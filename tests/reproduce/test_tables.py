@@ -114,7 +114,7 @@ def test_other_options_in_the_same_folder_are_refused(ablation, capsys):
 
 def test_asked_to_stop_a_study_saves_its_runs_and_leaves_no_process_behind(tmp_path):
     asked = words("table2", tmp_path / "out", "--jobs", "2", "--rows", "simclr,simclr-f", "--steps", "100000")
-    command = tiny.Command(tmp_path, *asked, "--log.checkpoint_every", "100000")
+    command = tiny.Command(tmp_path, *asked, "--log.checkpoint_every", "100000", "--log.evaluate_every", "null")
     runs = [Run(tmp_path / f"out/runs/{name}-digits-seed0") for name in ("simclr", "simclr-f")]
     command.wait_for(lambda: all(tiny.lines_of(run.metrics) > 0 for run in runs))
     command.send(signal.SIGINT)
@@ -155,7 +155,7 @@ def test_a_dry_run_prices_each_kind_of_step_once(target, tmp_path, capsys, monke
     monkeypatch.setattr(price, "price", lambda config: prices.append(config) or measure(config))
     assert main(words(target, tmp_path / "out", "--dry-run", "--seeds", "0,1")) == 0
     said = capsys.readouterr().out
-    assert len(prices) == {"table2": 3, "table4": 4}[target]
+    assert len(prices) == {"table2": 8, "table4": 6}[target]
     assert said.count("steps of") == {"table2": 15, "table4": 13}[target]
     assert said.count("nothing to train") == 4
     assert " of training" in said
@@ -267,11 +267,11 @@ def test_work_is_shared_among_processes_and_an_error_of_one_is_an_error_here():
         list(shared)
 
 
-def test_minutes_count_each_step_once(tmp_path):
+def test_minutes_are_those_of_every_stretch_between_stops(tmp_path):
     run = Run(tmp_path)
-    rates = [(10, 100.0), (20, 100.0), (30, 50.0)]  # the last ten after a stop, half as fast
-    run.metrics.write_text("".join(json.dumps({"step": s, "time/samples_per_second": r}) + "\n" for s, r in rates))
-    assert training_seconds(run, batch=10) == pytest.approx(1 + 1 + 2)
+    seconds = [(10, 60.0), (20, 130.0), (30, 50.0), (40, 90.0)]  # stopped after 20 steps, then gone on with
+    run.metrics.write_text("".join(json.dumps({"step": step, "time/seconds": spent}) + "\n" for step, spent in seconds))
+    assert training_seconds(run) == pytest.approx(130 + 90)
 
 
 def test_a_number_that_was_not_finite_is_left_out(tmp_path):

@@ -84,7 +84,8 @@ def square_grid(side: int, box: float) -> np.ndarray:
 
 def _mean_update(method: Structural, config: Config, dataset: Dataset, points: np.ndarray, updates: int) -> np.ndarray:
     """Where the next batch would move the embeddings; the mean of several next batches, each from the same state."""
-    steps = range(config.train.steps, config.train.steps + updates)
+    done = config.steps_for(len(dataset.train))
+    steps = range(done, done + updates)
     rows = [batch_rows(config.seed, step, config.train.batch, len(dataset.train)).numpy() for step in steps]
     moved = [update_directions(method, dataset.train.inputs(r), points, s) for r, s in zip(rows, steps, strict=True)]
     return np.mean(moved, axis=0)

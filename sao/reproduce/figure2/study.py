@@ -38,7 +38,7 @@ def reproduce(
     seconds: dict[str, float] = {}
     for done, spent in train_all(jobs, processes):
         seconds[done.name] = spent
-        print(f"trained {done.name}: {done.config.train.steps} steps in {clock(spent)}", flush=True)
+        print(f"trained {done.name} in {clock(spent)}", flush=True)
     rows, drawn = [], None
     for one in jobs:
         learnt = measured(trained(one), one.config, spirals(seed=one.config.seed), sizes)

@@ -87,6 +87,8 @@ def cells_of(
         for row in rows:
             for seed in (0,) if row.kind == "reference" else seeds:
                 fixed = {**row.changes, "data.source": source, "seed": str(seed)}
+                if row.changes.get("method", "structural") != "structural":
+                    fixed["train.micro_batch"] = "null"  # it takes its whole batch at once
                 config = load_preset(table.presets[source], {**threads, **row.recipe, **options, **fixed})
                 folder = runs / f"{row.name}-{source}-seed{seed}"
                 made.append(Cell(row, source, config, folder, runs / f"{REFERENCE}-{source}-seed0"))

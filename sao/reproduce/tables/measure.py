@@ -58,18 +58,18 @@ def _generation(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
 def _costs(cell: Cell, method: Method) -> list[Metric]:
     device = next(method.parameters()).device
     facts = {"device": device.type, "threads": torch.get_num_threads(), "machine": platform.processor() or platform.machine()}
-    found = [Metric("minutes", training_seconds(Run.open(cell.folder), cell.config.train.batch) / 60, None, facts)]
+    found = [Metric("minutes", training_seconds(Run.open(cell.folder)) / 60, None, facts)]
     for name, optimiser in method.optimisers.items():
         trained = sum(p.numel() for group in optimiser.param_groups for p in group["params"])
         found.append(Metric("parameters_g" if name == "generator" else "parameters_d", trained))
     return found
 
 
-def training_seconds(run: Run, batch: int) -> float:
-    """Each step once, at the mean speed up to it, however often the run was stopped and gone on with."""
-    seconds, before = 0.0, 0
+def training_seconds(run: Run) -> float:
+    """Of every stretch between two stops: each row has the seconds since the run was started or gone on with."""
+    total = before = 0.0
     for row in run.rows():
-        if "time/samples_per_second" in row:
-            seconds += (row["step"] - before) * batch / row["time/samples_per_second"]
-            before = row["step"]
-    return seconds
+        if "time/seconds" in row:
+            total += row["time/seconds"] - (before if row["time/seconds"] >= before else 0)
+            before = row["time/seconds"]
+    return total

@@ -33,7 +33,11 @@ def price_study(cells: Sequence[Cell], processes: int) -> None:
 
 
 def _kind_of_step(config: Config) -> Hashable:
-    """What the time of a step depends on: networks, batch and images, and of the objectives whether D has a Jacobian."""
-    smooth = config.objective.smoothness_weight > 0 and config.method == "structural"
-    images = KNOWN.get(config.data.source, config.data.source), config.data.size
-    return config.method, config.discriminator, config.generator, smooth, config.train.batch, images
+    """What the time of a step depends on: networks, batch, images and their augmentation, and which terms D's loss has."""
+    terms = None
+    if config.method == "structural":
+        objective = config.objective
+        terms = objective.distance == "hinge", objective.cluster_weight > 0, objective.smoothness_weight > 0
+    augmentation = config.data.flip, config.data.crop is not None, config.data.jitter > 0
+    images = KNOWN.get(config.data.source, config.data.source), config.data.size, augmentation
+    return config.method, config.discriminator, config.generator, terms, config.train.batch, images
