@@ -5,8 +5,10 @@ A network of this size gains nothing from a second thread, so a second core make
 
 import multiprocessing
 import os
+import pickle
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -90,8 +92,18 @@ def _answer(sender: Connection, work: Callable[[Any], Any], item: Any, slot: int
     try:
         result = work(item)
     except Exception as error:
-        result = error
+        result = _that_travels(error)
     sender.send(result)
+
+
+def _that_travels(error: Exception) -> Exception:
+    """With the stack of this process as a note; as a plain error where it cannot be made again from its pickle."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(traceback.format_exc())
+    return error
 
 
 def _end_with_parent() -> None:

@@ -263,8 +263,23 @@ def double(number: int) -> int:
 def test_work_is_shared_among_processes_and_an_error_of_one_is_an_error_here():
     shared = pool.work_through(double, [1, 2, 3], processes=2)
     assert next(shared) in ((1, 2), (2, 4))
-    with pytest.raises(ValueError, match="three"):
+    with pytest.raises(ValueError, match="three") as raised:
         list(shared)
+    assert "in double" in raised.value.__notes__[0], "the stack of the other process"
+
+
+class TwoPartError(Exception):
+    def __init__(self, one: int, other: str) -> None:
+        super().__init__(f"{one} and {other}")
+
+
+def fail(number: int) -> None:
+    raise TwoPartError(number, "more")
+
+
+def test_an_error_that_cannot_be_pickled_is_still_told():
+    with pytest.raises(RuntimeError, match="TwoPartError: 1 and more"):
+        list(pool.work_through(fail, [1, 1], processes=2))
 
 
 def test_minutes_are_those_of_every_stretch_between_stops(tmp_path):
