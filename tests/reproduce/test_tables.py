@@ -218,6 +218,13 @@ def test_options_by_hand_replace_a_recipe_and_not_what_makes_a_row():
     assert {cell.config.steps_for(50_000) for cell in cells.values()} == {7}
 
 
+def test_a_micro_batch_is_for_the_rows_that_can_use_it(tmp_path):
+    table = table2("cpu")
+    cells = cells_of(table, table.rows, ["digits"], [0], {"train.micro_batch": "8"}, tmp_path)
+    taken = {cell.row.name for cell in cells if cell.config.train.micro_batch == 8}
+    assert taken == {"ours", "ours-f", "ours-fc", "raw"}
+
+
 def test_the_reference_comes_with_rows_that_generate():
     assert [row.name for row in chosen_rows(table2("cpu"), ["simclr"])] == ["simclr"]
     assert [row.name for row in chosen_rows(table2("cpu"), ["ours"])] == ["ours", "supervised"]
@@ -248,6 +255,14 @@ def test_bad_input_is_one_line(given, capsys):
     assert main(["reproduce", *given]) == 2
     error = capsys.readouterr().err
     assert error.startswith("sao: ")
+    assert error.count("\n") == 1
+
+
+def test_a_table_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "out/table4.md").mkdir(parents=True)
+    assert main(words("table4", tmp_path / "out", "--rows", "raw")) == 2
+    error = capsys.readouterr().err
+    assert "the same command goes on" in error
     assert error.count("\n") == 1
 
 
