@@ -78,8 +78,13 @@ def write_photographs(folder: Path, images: np.ndarray, labels: np.ndarray) -> N
 
 def together(dataset: Dataset) -> Images:
     """Both parts: none of these images was trained on."""
-    parts = dataset.train, dataset.test
-    return Images(np.concatenate([part.pixels for part in parts]), np.concatenate([part.labels for part in parts]))
+    pixels, labels = [], []
+    for part in (dataset.train, dataset.test):
+        assert isinstance(part, Images)
+        assert part.labels is not None
+        pixels.append(part.pixels)
+        labels.append(part.labels)
+    return Images(np.concatenate(pixels), np.concatenate(labels))
 
 
 def judged_table(name: str, seed: int) -> Verdict:

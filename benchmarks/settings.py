@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from sao.cli import keep_freed_memory
 from sao.commands.training import open_config_data
@@ -83,7 +84,7 @@ def finish(trial: Trial) -> dict[str, float]:
 
     def features(split: str, samples: Samples) -> Features:
         samples = samples.select(np.arange(min(ENOUGH, len(samples))))
-        return Features(extract(method.features, samples), samples.labels, {"split": split})
+        return Features(extract(method.features, samples, torch.device("cpu")), samples.labels, {"split": split})
 
     found = evaluate(features("train", dataset.train), features("test", dataset.test), METRICS, seed=trial.config.seed)
     by_name = {metric.name: metric.value for metric in found}

@@ -1,6 +1,7 @@
 """Spectral normalisation against torch's own, from the same vectors."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -9,13 +10,14 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from sao.networks.spectral import matrix, normalise_spectrally
 
-LAYERS = [nn.Linear(5, 7), nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)]
+LAYERS: list[Any] = [nn.Linear(5, 7), nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)]  # pyright: ignore[reportCallIssue]
 
 
-def pair(layer: nn.Module) -> tuple[nn.Module, nn.Module]:
+def pair(layer: Any) -> tuple[Any, Any]:
     """The layer normalised here and by torch, which then gets our vectors; theirs has the kernel's positions last."""
-    ours, theirs = copy.deepcopy(layer).double(), spectral_norm(copy.deepcopy(layer).double())
+    ours, theirs = copy.deepcopy(layer).double(), copy.deepcopy(layer).double()
     normalise_spectrally(ours)
+    spectral_norm(theirs)
     own, other = ours.parametrizations.weight[0], theirs.parametrizations.weight[0]
     other._u.copy_(own._u)
     other._v.copy_(in_their_order(own._v, layer.weight.shape))
