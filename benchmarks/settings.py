@@ -62,10 +62,11 @@ class Trial:
 def trials(options: argparse.Namespace) -> Iterator[Trial]:
     fixed = {"train.steps": options.steps, "train.threads": 1} | ({"data.folder": options.folder} if options.folder else {})
     preset = load_preset(options.preset, {name: str(value) for name, value in fixed.items()})
-    for setting, values in varied(preset).items():
-        if options.only and setting not in options.only.split(","):
-            continue
-        for value, changes in values:
+    settings = varied(preset)
+    for setting in options.only.split(",") if options.only else settings:
+        if setting not in settings:
+            raise SystemExit(f"there is no setting {setting!r}; there are {', '.join(settings)}")
+        for value, changes in settings[setting]:
             for seed in map(int, options.seeds.split(",")):
                 said = {name: str(given) for name, given in {**fixed, **changes, "seed": seed}.items()}
                 config = load_preset(options.preset, said)

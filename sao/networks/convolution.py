@@ -144,6 +144,11 @@ def _weight_gradient(gradient: Tensor, x: Tensor, like: Tensor) -> Tensor:
     return _library(gradient, x, like, [False, True, False])[1]
 
 
+def _by_matrix(images: Tensor, weight: Tensor) -> bool:
+    """Whether a matrix product may stand for the library's kernel at all."""
+    return weight.shape[-1] == 3 and images.device.type == "cpu"
+
+
 def _library(gradient: Tensor, x: Tensor, weight: Tensor, wanted: list[bool]):
     padding = [weight.shape[-1] // 2] * 2
     return torch.ops.aten.convolution_backward(gradient, x, weight, None, [1, 1], padding, [1, 1], False, [0, 0], 1, wanted)
@@ -155,7 +160,7 @@ def _library(gradient: Tensor, x: Tensor, weight: Tensor, wanted: list[bool]):
 
 
 def _two_by_two(images: Tensor, weight: Tensor) -> bool:
-    return images.shape[2:] == (2, 2) and weight.shape[-1] == 3 and images.device.type == "cpu"
+    return _by_matrix(images, weight) and images.shape[2:] == (2, 2)
 
 
 def _vectors(images: Tensor) -> Tensor:
@@ -189,12 +194,12 @@ def _of_whole_matrix(matrix: Tensor, like: Tensor) -> Tensor:
 
 def _tiny(images: Tensor, weight: Tensor) -> bool:
     many = weight.shape[1] >= MANY_CHANNELS and weight.is_contiguous(memory_format=torch.channels_last)
-    return many and weight.shape[-1] == 3 and max(images.shape[2:]) <= TINY and images.device.type == "cpu"
+    return _by_matrix(images, weight) and many and max(images.shape[2:]) <= TINY
 
 
 def _few(images: Tensor, weight: Tensor) -> bool:
     """The gradient of the images themselves: the library's kernels waste most of their width on so few channels."""
-    return weight.shape[1] <= FEW_CHANNELS and weight.shape[-1] == 3 and images.device.type == "cpu"
+    return _by_matrix(images, weight) and weight.shape[1] <= FEW_CHANNELS
 
 
 def _positions(images: Tensor) -> Tensor:

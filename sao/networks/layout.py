@@ -1,5 +1,7 @@
 """What networks of images share: the layout in memory of their weights and activations."""
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
@@ -13,16 +15,16 @@ class ImageNetwork(nn.Module):
         self.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
 
 
-class ImageEncoder(ImageNetwork):
+class ImageEncoder(ImageNetwork, ABC):
     """A discriminator: `features` of images, and what its `head` makes of them."""
 
     channels: int
     reduction: int  # from the side of an image to that of its last feature map
     head: nn.Module
 
+    @abstractmethod
     def features(self, images: Tensor) -> Tensor:
         """The backbone features, for evaluation and as keys; the head is not run."""
-        raise NotImplementedError
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         features = self.features(images)

@@ -14,7 +14,7 @@ from sao.engine.run import Run
 from sao.methods import NonFiniteError, Structural
 from sao.reproduce import pool
 from sao.reproduce.tables.cells import Cell, Row, cells_of, chosen_rows
-from sao.reproduce.tables.curves import watched, write_curves
+from sao.reproduce.tables.curves import WATCHED, watched, write_curves
 from sao.reproduce.tables.measure import training_seconds
 from sao.reproduce.tables.table2 import PAPER, table2
 from sao.reproduce.tables.table4 import table4
@@ -66,9 +66,10 @@ def test_every_row_has_its_numbers_and_those_that_generate_have_more(ablation):
 
 
 def test_curves_show_how_each_row_came_about(ablation, tmp_path):
-    ((step, value),) = watched(ablation / "runs/full-digits-seed0")
-    assert step == 3
-    assert 0.1 < value < 1
+    for name in WATCHED:
+        ((step, value),) = watched(ablation / "runs/full-digits-seed0", name)
+        assert step == 3
+        assert 0.1 < value < 1
     with Image.open(ablation / "curves.png") as curves:
         assert curves.width > 500
     write_curves([], tmp_path / "curves.png")
