@@ -3,6 +3,8 @@
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
@@ -40,10 +42,11 @@ def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] 
         notes += reasons
     method = prepared(config, opened)
     final = config
-    processes.main_only(lambda: _create(out, final, opened, overwrite))
-    if opened.skipped:
-        notes.append(f"{len(opened.skipped)} items could not be used; {out / SKIPPED} lists them with the reason")
-    return _go(Run(out), config, opened, method, first=0, notes=notes)
+    with _held(Run(out)):
+        processes.main_only(lambda: _create(out, final, opened, overwrite))
+        if opened.skipped:
+            notes.append(f"{len(opened.skipped)} items could not be used; {out / SKIPPED} lists them with the reason")
+        return _go(Run(out), config, opened, method, first=0, notes=notes)
 
 
 def _made_by_this_launch(out: Path) -> bool:
@@ -71,8 +74,21 @@ def _create(out: Path, config: Config, opened: Opened, overwrite: bool) -> None:
         (out / SKIPPED).write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
 
 
+@contextmanager
+def _held(run: Run) -> Iterator[None]:
+    """The main process holds the folder for all of them."""
+    with ExitStack() as stack:
+        processes.main_only(lambda: stack.enter_context(run.held()))
+        yield
+
+
 def resume(out: Path) -> int:
     run = Run.open(out)
+    with _held(run):
+        return _resume(run)
+
+
+def _resume(run: Run) -> int:
     config = run.config
     opened = processes.main_first(lambda: open_config_data(config))
     processes.main_only(lambda: run.prepare(_facts(opened)))
@@ -84,7 +100,7 @@ def resume(out: Path) -> int:
     processes.main_only(lambda: run.cut_metrics(first))
     total = config.steps_for(len(opened.dataset.train))
     if first >= total:
-        notes = [*damaged, f"{out} is complete: all {total} steps are done"]
+        notes = [*damaged, f"{run.folder} is complete: all {total} steps are done"]
     else:
         notes = [*damaged, f"going on after step {first} of {total}"]
     return _go(run, config, opened, method, first, notes)

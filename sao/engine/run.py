@@ -2,10 +2,13 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
 
 from sao import config as configuration
 from sao.config import Config
@@ -14,7 +17,7 @@ from sao.errors import InputError
 if TYPE_CHECKING:  # torch comes with it, and a folder that is no run is refused without waiting for torch
     from sao.data.samples import Dataset
 
-_UNFINISHED = "config.yaml.writing"
+_UNFINISHED, _LOCK = "config.yaml.writing", "lock"
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,8 @@ class Run:
         check_free(folder, overwrite)
         run = cls(folder)
         with _writing(folder):
-            if (folder / "config.yaml").exists():
-                shutil.rmtree(folder)
             folder.mkdir(parents=True, exist_ok=True)
+            _clear(folder)
             configuration.save(config, folder / _UNFINISHED)
             (folder / _UNFINISHED).replace(folder / "config.yaml")
         run.prepare(facts)
@@ -71,6 +73,21 @@ class Run:
         if not (folder / "config.yaml").is_file():
             raise InputError(f"{folder} is not a run: it has no config.yaml; `sao train --out {folder}` makes one")
         return cls(folder)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from training here. The system lets go of the lock when this process ends, however it ends."""
+        lock = FileLock(self.folder / _LOCK)
+        with _writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                raise InputError(f"{self.folder} is in use: another process trains there; wait for it, or stop it") from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     @property
     def config(self) -> Config:
@@ -123,7 +140,7 @@ def check_free(folder: Path, overwrite: bool = False) -> None:
     with _writing(folder):
         if not folder.exists():
             return
-        names = {path.name for path in folder.iterdir()} - {_UNFINISHED} if folder.is_dir() else None
+        names = {path.name for path in folder.iterdir()} - {_UNFINISHED, _LOCK} if folder.is_dir() else None
     if names == set():
         return
     if names is None or "config.yaml" not in names:
@@ -132,8 +149,17 @@ def check_free(folder: Path, overwrite: bool = False) -> None:
         raise InputError(f"{folder} holds a run already: go on with `sao resume {folder}`, or add --overwrite")
 
 
+def _clear(folder: Path) -> None:
+    """Remove a run; its config.yaml last, so that what a kill leaves is still known for a run."""
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == "config.yaml"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != _LOCK:
+            path.unlink()
+
+
 @contextmanager
-def _writing(folder: Path):
+def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -17,16 +17,17 @@ def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:
     """The method at the end of its run; nothing is left to do for a complete one."""
     set_threads(config.train.threads)
     method = new_method(config, dataset, choose_device(config.train.device))
-    begun = checkpoint.steps_in(folder / "checkpoints")
-    overwrite = folder.exists() and not begun  # killed before its first checkpoint
-    run = Run.open(folder) if begun else Run.create(folder, config, DataFacts.of(dataset), overwrite)
-    first = checkpoint.load_newest(run.checkpoints, method, print) if begun else 0
-    run.cut_metrics(first)
-    log = Log(run.folder)
-    try:
-        train(run, config, dataset, method, log, first)
-    finally:
-        log.close()
+    with Run(folder).held():
+        begun = checkpoint.steps_in(folder / "checkpoints")
+        # One without a checkpoint was killed before its first, and starts anew.
+        run = Run.open(folder) if begun else Run.create(folder, config, DataFacts.of(dataset), overwrite=True)
+        first = checkpoint.load_newest(run.checkpoints, method, print) if begun else 0
+        run.cut_metrics(first)
+        log = Log(run.folder)
+        try:
+            train(run, config, dataset, method, log, first)
+        finally:
+            log.close()
     return method
 
 

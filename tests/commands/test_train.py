@@ -124,6 +124,20 @@ def test_a_request_to_stop_saves_and_says_how_to_go_on(number, uninterrupted, tm
     assert tiny.rows(out) == tiny.rows(uninterrupted("structural"))
 
 
+def test_a_folder_in_which_another_process_trains_is_left_alone(uninterrupted, tmp_path, options, capsys):
+    out = tmp_path / "run"
+    words = ["train", *tiny.words(**options), "--out", str(out)]
+    first = tiny.Command(tmp_path, *words)
+    first.wait_for(lambda: tiny.lines_of(out / "metrics.jsonl") >= 1)
+    first.send(signal.SIGSTOP)
+    for second in (["resume", str(out)], [*words, "--overwrite"]):
+        assert main(second) == 2
+        assert capsys.readouterr().err == f"sao: {out} is in use: another process trains there; wait for it, or stop it\n"
+    first.send(signal.SIGCONT)
+    assert first.wait() == 0, first.errors.read_text()
+    assert_same_run(out, uninterrupted("structural"))
+
+
 def test_the_installed_command_survives_a_kill_too(uninterrupted, tmp_path, options):
     out = tmp_path / "run"
     words = [sys.executable, "-m", "sao", "train", *tiny.words(**options), "--out", str(out)]
