@@ -48,7 +48,7 @@ class Augmentation:
             light, hue = 0.4 * self.jitter, 0.1 * self.jitter
             colour = images.shape[1] == 3
             factors = (light, light, light, hue) if colour else (light, light, 0.0, 0.0)
-            transforms.append(kornia.ColorJiggle(*factors, p=0.8))
+            transforms.append(kornia.ColorJitter(*factors, p=0.8))  # torchvision's formulas; its ColorJiggle has others
             if colour:
                 transforms.append(kornia.RandomGrayscale(p=0.2))
         return transforms

@@ -62,6 +62,26 @@ def test_crops_keep_to_the_area():
         assert float(slope.min()) < (smallest * 3 / 4) ** 0.5 + 0.15
 
 
+def test_jitter_is_the_one_that_the_baselines_of_the_paper_were_trained_with():
+    """torchvision's: brightness is a factor, contrast is about the grey mean of an image, saturation about its grey."""
+    images = (pictures(64) + 1) / 2
+    jitter = Augmentation(jitter=1.0)._transforms(images)[0]
+    torch.manual_seed(0)
+    drawn = jitter.forward_parameters(images.shape)
+    drawn["hue_factor"].zero_()
+    expected = images
+    for which in drawn["order"].tolist():
+        grey = (expected * torch.tensor([0.299, 0.587, 0.114]).reshape(3, 1, 1)).sum(1, keepdim=True)
+        towards = [torch.zeros_like(grey), grey.mean((2, 3), keepdim=True), grey, expected][which]
+        name = ["brightness", "contrast", "saturation", "hue"][which]
+        expected = torch.lerp(towards.expand_as(expected), expected, drawn[f"{name}_factor"].reshape(-1, 1, 1, 1)).clamp(0, 1)
+    chosen = drawn["batch_prob"].bool()
+    assert 35 < int(chosen.sum()) < 64
+    changed = jitter(images, params=drawn)
+    torch.testing.assert_close(changed[chosen], expected[chosen], atol=1e-3, rtol=0)
+    assert torch.equal(changed[~chosen], images[~chosen])
+
+
 def test_a_draw_depends_on_seed_purpose_and_step_and_on_nothing_else():
     images = pictures()
     expected = EVERYTHING(images, "a", 5, 32)
