@@ -128,7 +128,7 @@ def _add_study(command: AddCommand) -> None:
     reproduce.add_argument("--controls", action="store_true", help="figure2: train every control too, for the table")
     reproduce.add_argument("--steps", type=int, help="steps of each run (default: the preset's)")
     reproduce.add_argument(
-        "--jobs", type=int, help="runs at a time (default: one for each core, or for each GPU where there are any)"
+        "--jobs", type=int, help="runs at a time (default: one for each GPU, else for each core; one of --scale paper)"
     )
     reproduce.add_argument("--scale", choices=("cpu", "paper"), help="tables: what a processor can do, or the paper's settings")
     reproduce.add_argument("--data", help="tables: data sets, for example fashion_mnist,cifar10")

@@ -41,7 +41,7 @@ class Data(Strict):
     size: Annotated[Whole, Field(ge=8, le=256)] | None = None  # pixels a side; None: as the data is
     flip: bool = False
     crop: Annotated[Number, Field(gt=0, le=1)] | None = None  # smallest area of a random crop; None: no crops
-    jitter: Weight = 0.0  # of brightness, contrast, saturation (0.4 at 1) and hue (0.1), and a fifth in grey: 2 is SimCLR's strength
+    jitter: Weight = 0.0  # strength of random brightness, contrast, saturation, hue and grey; 2 is SimCLR's
     fit: Literal["crop", "pad"] = "crop"  # how images that are not square become so
     labels: bool = True  # use labels, where there are any, for evaluation
     strict: bool = False  # stop at the first unreadable item instead of skipping it

@@ -273,7 +273,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
             warnings.warn(f"interrupted after {done} of {total} steps; the model is usable as it is", stacklevel=3)
         except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
             advice = 'set options={"train.discriminator.learning_rate": …} lower'
-            raise Diverged(f"step {done + 1}: {str(error).splitlines()[0]}; {advice}") from None
+            raise Diverged(done + 1, str(error).splitlines()[0], advice) from None
         finally:
             progress.end_line()
         return done

@@ -48,7 +48,7 @@ def _figure2(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
 
 
 def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
-    from sao.reproduce.tables.cells import cells_of, chosen_data, chosen_rows
+    from sao.reproduce.tables.cells import cells_of, check_options, chosen_data, chosen_rows, with_those_of_before
     from sao.reproduce.tables.table2 import table2
     from sao.reproduce.tables.table4 import table4
 
@@ -56,8 +56,9 @@ def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> N
     table = {"table2": table2, "table4": table4}[arguments.target](scale)
     out = Path(arguments.out or f"runs/{table.name}-{scale}")
     rows, data = chosen_rows(table, _words("--rows", arguments.rows)), chosen_data(table, _words("--data", arguments.data))
+    check_options(table, rows, options)
     cells = cells_of(table, rows, data, seeds, options, out / "runs")
-    processes = arguments.jobs or _devices()
+    processes = arguments.jobs or _at_a_time(scale)
     if arguments.dry_run:
         from sao.reproduce.tables.price import price_study
 
@@ -65,7 +66,8 @@ def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> N
         return
     from sao.reproduce.tables.study import reproduce
 
-    reproduce(table, cells, out, _command(), processes)
+    shown = with_those_of_before(table, cells, options, out / "runs")
+    reproduce(table, cells, shown, out, _command(), processes)
 
 
 def _check_taken(arguments: Namespace) -> None:
@@ -77,11 +79,11 @@ def _check_taken(arguments: Namespace) -> None:
             raise InputError(f"sao reproduce {arguments.target} does not take --{flag.replace('_', '-')}")
 
 
-def _devices() -> int:
-    """How many runs go at a time: one for each GPU, or for each core."""
+def _at_a_time(scale: str) -> int:
+    """Runs: one for each GPU. Without one, narrow networks have a core each, and the paper's have all cores to themselves."""
     import torch
 
-    return torch.cuda.device_count() or os.cpu_count() or 1
+    return torch.cuda.device_count() or (os.cpu_count() if scale == "cpu" else None) or 1
 
 
 def _command() -> str:

@@ -31,7 +31,14 @@ class Interrupted(Exception):
 
 
 class Diverged(RuntimeError):
-    """A loss or a gradient became NaN or inf, or the processes do not have the same weights any more."""
+    """A loss or a gradient became NaN or inf, or the processes do not have the same weights any more, at a step."""
+
+    def __init__(self, step: int, what: str, advice: str) -> None:
+        super().__init__(step, what, advice)
+        self.step, self.what, self.advice = step, what, advice
+
+    def __str__(self) -> str:
+        return f"step {self.step}: {self.what}; {self.advice}"
 
 
 def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method:
@@ -62,7 +69,7 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
             try:
                 scalars = method.step(batches.rows(rows), step)
             except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
-                raise _divergence(f"step {step + 1}: {_what_broke(error)}", saved, run) from None
+                raise _divergence(step + 1, _what_broke(error), saved, run) from None
             done = step + 1
             last = done == total
             if _due(config.log.every, done, last):
@@ -79,7 +86,7 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
                 _check_same(method, done, saved, run)
             if saving:
                 if (broken := _not_finite(method)) is not None:
-                    raise _divergence(f"step {done}: {broken} became NaN or inf by the update", saved, run)
+                    raise _divergence(done, f"{broken} became NaN or inf by the update", saved, run)
                 _save(run, method, done, config.log.keep)
                 saved = done
             if stopping and not last:
@@ -141,10 +148,11 @@ def _check_same(method: Method, done: int, saved: int, run: Run) -> None:
     """Processes whose weights differ by one bit train different networks from then on."""
     if distributed.world_size() == 1 or distributed.same(_weights_checksum(method)):
         return
-    raise Diverged(
-        f"step {done}: the processes have different weights; the last checkpoint, of step {saved}, is from before that: "
-        f"go on with sao resume {run.folder}, and suspect a machine if it happens again"
+    advice = (
+        f"the last checkpoint, of step {saved}, is from before that: go on with sao resume {run.folder}, "
+        "and suspect a machine if it happens again"
     )
+    raise Diverged(done, "the processes have different weights", advice)
 
 
 def _weights_checksum(method: Method) -> int:
@@ -154,15 +162,13 @@ def _weights_checksum(method: Method) -> int:
     return distributed.checksum(value for name, value in state if not name.endswith(("._u", "._v")))
 
 
-def _divergence(what: str, saved: int, run: Run) -> Diverged:
-    advice = "start again with a lower --train.discriminator.learning_rate and --overwrite"
+def _divergence(step: int, what: str, saved: int, run: Run) -> Diverged:
+    anew = "start again with a lower --train.discriminator.learning_rate and --overwrite"
     if not saved:
-        return Diverged(f"{what}; no checkpoint was made yet: {advice}")
-    return Diverged(
-        f"{what}; the last good checkpoint, of step {saved}, is kept in {run.checkpoints}: "
-        f"lower train.discriminator.learning_rate in {run.folder / 'config.yaml'} and go on with sao resume {run.folder}, "
-        f"or {advice}"
-    )
+        return Diverged(step, what, f"no checkpoint was made yet: {anew}")
+    kept = f"the last good checkpoint, of step {saved}, is kept in {run.checkpoints}"
+    lower = f"lower train.discriminator.learning_rate in {run.folder / 'config.yaml'} and go on with sao resume {run.folder}"
+    return Diverged(step, what, f"{kept}: {lower}, or {anew}")
 
 
 def _what_broke(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """Tables 2 and 4 on 8x8 digits with a few steps, as a person types them: killed, gone on with, and complete in the end."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -100,12 +101,47 @@ def test_a_second_seed_adds_cells_and_repeats_none(ablation, capsys):
     assert "5 cells, 3 of them done already" in capsys.readouterr().out
     assert all(path.stat().st_mtime_ns == then for path, then in before.items())
     found = lines(ablation, "table4")
-    assert list(found) == ["full", "raw", "supervised"]
-    assert found["full"]["seeds"] == [0, 1]
-    assert len(found["full"]["metrics"]["svm"]["values"]) == 2
+    assert {name: line["seeds"] for name, line in found.items() if len(line["seeds"]) > 1} == {"full": [0, 1], "raw": [0, 1]}
+    assert list(found) == ["biggan", "hinge", "bhattacharyya", "jsd", "full-spectral", "full", *CONTROLS]
+    svm = found["full"]["metrics"]["svm"]
+    assert svm["mean"] == pytest.approx(sum(svm["values"]) / 2)
+    assert svm["std"] == pytest.approx(abs(svm["values"][0] - svm["values"][1]) / 2**0.5)
     text = (ablation / "table4.md").read_text()
     assert "| full, L_reg | 0, 1 | " in text
     assert " ± " in text
+
+
+def test_cells_of_other_options_are_not_shown_beside_those_of_this_command(ablation, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(ablation / "runs/full-digits-seed0", out / "runs/full-digits-seed0")
+    shutil.copytree(ablation / "runs/raw-digits-seed0", out / "runs/raw-digits-seed0")
+    assert main(words("table4", out, "--rows", "untrained", "--train.generator.learning_rate", "0.5")) == 0
+    assert list(lines(out, "table4")) == ["untrained"]
+    assert main(words("table4", out, "--rows", "raw")) == 0
+    assert list(lines(out, "table4")) == ["full", "raw"]
+
+
+def test_both_families_of_table2_are_trained_and_measured(tmp_path, capsys):
+    out = tmp_path / "out"
+    asked = words("table2", out, "--rows", "simclr-fcj,ours")
+    killed = tiny.Command(tmp_path, *asked, die=("sao.reproduce.tables.study", "measured", 2))
+    assert killed.wait() == -signal.SIGKILL
+    trained = tiny.rows(out / "runs/ours-digits-seed0")
+    assert trained[-1]["step"] == 3, "killed between training and evaluation"
+    assert main(asked) == 0
+    assert "3 cells, 1 of them done already" in capsys.readouterr().out
+    assert tiny.rows(out / "runs/ours-digits-seed0") == trained
+    found = lines(out, "table2")
+    assert list(found) == ["ours", "simclr-fcj", "supervised"]
+    ours, views = found["ours"]["metrics"], found["simclr-fcj"]["metrics"]
+    assert {"kmeans", "svm", "probe", "knn1", "knn5", "minutes", "parameters_d"} <= ours.keys() & views.keys()
+    assert {name for name in ours if name not in views} == {
+        "parameters_g",
+        "frechet_classifier",
+        "precision_classifier",
+        "recall_classifier",
+    }
+    assert all(0 < found[name]["metrics"]["minutes"]["mean"] < 1 for name in found)
 
 
 def test_other_options_in_the_same_folder_are_refused(ablation, capsys):
@@ -157,10 +193,23 @@ def test_a_dry_run_prices_each_kind_of_step_once(target, tmp_path, capsys, monke
     assert main(words(target, tmp_path / "out", "--dry-run", "--seeds", "0,1")) == 0
     said = capsys.readouterr().out
     assert len(prices) == {"table2": 8, "table4": 6}[target]
-    assert said.count("steps of") == {"table2": 15, "table4": 13}[target]
+    assert said.count(": 3 steps of") == {"table2": 15, "table4": 13}[target]
     assert said.count("nothing to train") == 4
     assert " of training" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_prices_what_is_left(ablation, capsys):
+    assert main(words("table4", ablation, "--dry-run", "--rows", "raw,full", "--seeds", "0,7")) == 0
+    *cells, last, _ = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[2].partition(" of")[0] for line in cells if ", seed " in line] == [
+        "done already",
+        "3 steps",
+        "done already",
+        "nothing to train",
+        "done already",
+    ]
+    assert last.startswith("5 cells: 0m 0")
 
 
 # --- the paper ---------------------------------------------------------------------------------------------------------
@@ -203,8 +252,9 @@ def test_the_paper_stands_in_columns_of_its_own(tmp_path):
     cell.evaluation.write_text('[{"name": "svm", "value": 0.5, "std": null, "protocol": {}}]')
     write_table(table4("cpu"), [cell], tmp_path, "sao")
     *_, heading, _, line = (tmp_path / "table4.md").read_text().splitlines()
-    assert heading == "| row | seeds | svm | svm (paper) | fid (paper) | is (paper) | kmeans (paper) |"
-    assert line == "| full, L_reg | 0 | 50.0 | 89.8 | 13.63 | 8.73 | 80.1 |"
+    papers = "fid (paper) | is (paper) | kmeans (paper) | parameters_d (paper) | parameters_g (paper)"
+    assert heading == f"| row | seeds | svm | svm (paper) | {papers} |"
+    assert line == "| full, L_reg | 0 | 50.0 | 89.8 | 13.63 | 8.73 | 80.1 | 11.5 | 4.9 |"
 
 
 def test_table2_has_all_seven_rows_of_the_paper():
@@ -298,11 +348,12 @@ def test_an_error_that_cannot_be_pickled_is_still_told():
         list(pool.work_through(fail, [1, 1], processes=2))
 
 
-def test_minutes_are_those_of_every_stretch_between_stops(tmp_path):
+def test_minutes_are_of_all_steps_and_of_no_evaluation(tmp_path):
     run = Run(tmp_path)
-    seconds = [(10, 60.0), (20, 130.0), (30, 50.0), (40, 90.0)]  # stopped after 20 steps, then gone on with
+    # An evaluation of 100 s after step 20; stopped after step 30, then gone on with.
+    seconds = [(10, 60.0), (20, 120.0), (30, 280.0), (40, 50.0), (50, 110.0)]
     run.metrics.write_text("".join(json.dumps({"step": step, "time/seconds": spent}) + "\n" for step, spent in seconds))
-    assert training_seconds(run) == pytest.approx(130 + 90)
+    assert training_seconds(run) == pytest.approx(50 * 6)
 
 
 def test_a_number_that_was_not_finite_is_left_out(tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from sao.config import Config, load_preset, nearest
+from sao.config import Config, load, load_preset, nearest
 from sao.errors import InputError
 
 Scale = Literal["cpu", "paper"]
@@ -80,7 +80,6 @@ def cells_of(
     table: Table, rows: Sequence[Row], data: Sequence[str], seeds: Sequence[int], options: Mapping[str, str], runs: Path
 ) -> list[Cell]:
     """In the order of the table. The reference has one seed: cells must not be compared in different features."""
-    _check_options(table, rows, options)
     threads = {"train.threads": "1"} if table.scale == "cpu" else {}  # a second core makes a second run instead
     made = []
     for source in data:
@@ -93,6 +92,20 @@ def cells_of(
                 folder = runs / f"{row.name}-{source}-seed{seed}"
                 made.append(Cell(row, source, config, folder, runs / f"{REFERENCE}-{source}-seed0"))
     return made
+
+
+def with_those_of_before(table: Table, cells: Sequence[Cell], options: Mapping[str, str], runs: Path) -> list[Cell]:
+    """The cells, and those that earlier commands with the same options have finished in the same folder."""
+    names = {cell.name for cell in cells}
+    seeds = {path.parent.name.rpartition("-seed")[2] for path in runs.glob("*-seed*/eval.json")}
+    seeds = {cell.config.seed for cell in cells} | {int(seed) for seed in seeds if seed.isdecimal()}
+    known = cells_of(table, table.rows, list(table.presets), sorted(seeds), options, runs)
+    return [cell for cell in known if cell.name in names or (cell.evaluation.exists() and _as_it_was_made(cell))]
+
+
+def _as_it_was_made(cell: Cell) -> bool:
+    file = cell.folder / "config.yaml"
+    return file.exists() and load(file) == cell.config
 
 
 def chosen_rows(table: Table, names: Sequence[str] | None) -> list[Row]:
@@ -117,7 +130,7 @@ def _checked(what: str, names: Sequence[str], known: Sequence[str], table: Table
     return list(dict.fromkeys(names))
 
 
-def _check_options(table: Table, rows: Sequence[Row], options: Mapping[str, str]) -> None:
+def check_options(table: Table, rows: Sequence[Row], options: Mapping[str, str]) -> None:
     """An option that makes the difference between rows cannot hold for all of them."""
     fixed = {"data.source", "seed", "method"} | {key for row in rows for key in row.changes}
     for key in options:

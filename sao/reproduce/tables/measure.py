@@ -1,6 +1,8 @@
 """Everything that is known of a finished cell, as numbers with their protocols."""
 
 import platform
+import statistics
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -66,10 +68,7 @@ def _costs(cell: Cell, method: Method) -> list[Metric]:
 
 
 def training_seconds(run: Run) -> float:
-    """Of every stretch between two stops: each row has the seconds since the run was started or gone on with."""
-    total = before = 0.0
-    for row in run.rows():
-        if "time/seconds" in row:
-            total += row["time/seconds"] - (before if row["time/seconds"] >= before else 0)
-            before = row["time/seconds"]
-    return total
+    """All steps at the median time of one: evaluations on the way, and stops, where the clock begins anew, do not count."""
+    rows = [(0, 0.0), *((row["step"], row["time/seconds"]) for row in run.rows() if "time/seconds" in row)]
+    each = [(then - now) / (later - step) for (step, now), (later, then) in pairwise(rows) if then > now]
+    return rows[-1][0] * statistics.median(each)

@@ -13,23 +13,32 @@ def price_study(cells: Sequence[Cell], processes: int) -> None:
     said: set[str] = set()
     seconds = disk = 0.0
     for cell in cells:
+        if cell.evaluation.exists():
+            print(f"{cell.name}: done already")
+            continue
         if cell.row.kind in ("raw", "untrained"):
             print(f"{cell.name}: nothing to train")
             continue
         kind = _kind_of_step(cell.config)
         if kind not in measured:
             measured[kind] = price(cell.config)
-            if measured[kind].note not in said:
-                print(measured[kind].note)
-            said.add(measured[kind].note)
+            for note in (measured[kind].note, _trial(measured[kind])):
+                if note not in said:
+                    print(note)
+                said.add(note)
         one = measured[kind]
         steps = cell.config.steps_for(one.samples)
         seconds += steps * one.step
         disk += cell.config.log.keep * one.checkpoint
         print(f"{cell.name}: {steps} steps of {one.step:.2f} s, {clock(steps * one.step)}", flush=True)
     together = f", {clock(seconds / processes)} with {processes} at a time that do not slow each other down"
-    print(f"{len(cells)} cells: {clock(seconds)} of training{together if processes > 1 else ''}")
+    print(f"{len(cells)} cells: {clock(seconds)} of training left{together if processes > 1 else ''}")
     print(f"{disk / 1e9:.1f} GB of checkpoints; the evaluation of each cell comes on top")
+
+
+def _trial(price: Price) -> str:
+    extrapolated = "" if price.scale == 1 else f", times {price.scale:.1f}: as if linear in the batch, which a GPU is not"
+    return f"measured    two steps of batch {price.trial_batch}{extrapolated}"
 
 
 def _kind_of_step(config: Config) -> Hashable:

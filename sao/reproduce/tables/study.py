@@ -22,8 +22,8 @@ from sao.reproduce.tables.sheet import write_sheet
 from sao.reproduce.tables.writing import DIVERGED, read_result, write_table
 
 
-def reproduce(table: Table, cells: Sequence[Cell], out: Path, command: str, processes: int = 1) -> None:
-    """The table is written anew after each cell, so that a long study can be looked at on the way."""
+def reproduce(table: Table, cells: Sequence[Cell], shown: Sequence[Cell], out: Path, command: str, processes: int = 1) -> None:
+    """Finish the cells. The table, of all that are shown, is written after each, so that it can be looked at on the way."""
     started = time.monotonic()
     check_out(out)
     for cell in cells:
@@ -36,9 +36,9 @@ def reproduce(table: Table, cells: Sequence[Cell], out: Path, command: str, proc
         for cell, said in work_through(finish, stage, processes):
             left.discard(cell.name)
             print(f"{cell.name}: {said}; left: {len(left)}", flush=True)
-            write_table(table, cells, out, command)
-    write_sheet(cells, out / "samples.png")
-    write_curves(cells, out / "curves.png")
+            write_table(table, shown, out, command)
+    write_sheet(shown, out / "samples.png")
+    write_curves(shown, out / "curves.png")
     print((out / f"{table.name}.md").read_text(encoding="utf-8"))
     print(f"everything is in {out}; {clock(time.monotonic() - started)} in all", flush=True)
 
@@ -61,9 +61,7 @@ def _metrics(cell: Cell) -> list[Metric]:
     try:
         method = _method(cell, dataset)
     except Diverged as error:
-        what = str(error).partition(";")[0]
-        step = what.removeprefix("step ").partition(":")[0]
-        return [Metric(DIVERGED, float(step), None, {"what": what})]
+        return [Metric(DIVERGED, float(error.step), None, {"what": error.what})]
     return measured(cell, method, dataset)
 
 

@@ -56,14 +56,16 @@ def table2(scale: Scale) -> Table:
     title = "Table 2: dependence on augmentation"
     notes = (
         "F, C, J: random flips, crops, colour jitter. For SimCLR they make the two views; for ours, more images.",
-        "Both have the same backbone: the discriminator of the preset.",
+        "J has random grey with it (a fifth of the views), as SimCLR's.",
+        "Both have the same backbone, the discriminator of the preset, and are scored with the moving average of its weights.",
     )
     if scale == "paper":
         return Table("table2", scale, title, rows, PAPER_PRESETS, ("cifar10", "cifar100"), notes)
     steps, batch = SIMCLR_CPU["train.steps"], SIMCLR_CPU["train.batch"]
     equal = (
         f"About equal time, not equal steps: SimCLR makes {steps} steps of {batch} images, unless --steps says otherwise. "
-        f"Its crops keep {crop['data.crop']} of an image or more, ours {ours_crop['data.crop']}."
+        f"Its crops keep {crop['data.crop']} of an image or more, ours {ours_crop['data.crop']}; its learning rate falls along "
+        "a cosine, ours is constant; its AdamW has the usual betas and a decay of 1e-4. Its settings were not searched for."
     )
     return Table("table2", scale, title, rows, CPU_PRESETS, ("fashion_mnist", "cifar10"), (*notes, equal))
 

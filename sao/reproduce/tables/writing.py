@@ -1,4 +1,4 @@
-"""Cells as a table, in Markdown for people and in JSON for programs: mean ± standard deviation over the seeds."""
+"""Cells as a table, in Markdown for people and in JSON for programs: mean ± sample standard deviation over the seeds."""
 
 import json
 import os
@@ -48,7 +48,8 @@ def _line(row: Row, data: str, done: list[tuple[Cell, dict[str, Metric]]]) -> di
     metrics = {}
     for name in _ordered(name for found in whole for name in found):
         values = [found[name].value for found in whole if name in found]
-        metrics[name] = {"mean": float(np.mean(values)), "std": float(np.std(values)), "values": values}
+        spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        metrics[name] = {"mean": float(np.mean(values)), "std": spread, "values": values}
     return {
         "row": row.name,
         "title": row.title,
@@ -73,7 +74,9 @@ def _markdown(table: Table, lines: list[dict[str, Any]], facts: dict[str, str], 
 
 def _notes(done: list[tuple[Cell, dict[str, Metric]]]) -> list[str]:
     notes = [
-        "mean ± standard deviation over the seeds; accuracies in percent, parameters in millions, minutes of training",
+        "mean ± standard deviation over the seeds (that of a sample); accuracies in percent, parameters in millions",
+        "minutes: the steps times the median of a step's time, so without evaluations on the way",
+        "cells that earlier commands with the same options finished in this folder are shown too",
         "(paper): the paper's number, of its own networks, 32x32 images and 1000 epochs",
     ]
     for cell, found in done:
@@ -120,6 +123,8 @@ def _papers(line: dict[str, Any], name: str) -> str:
     if name not in line["paper"]:
         return NOTHING
     value = line["paper"][name]
+    if name in COUNTS:
+        return f"{value / 1e6:.1f}"
     return f"{100 * value:.1f}" if name in SHARES else f"{value:.2f}"
 
 
