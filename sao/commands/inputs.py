@@ -17,9 +17,11 @@ from sao.model import Model
 
 def open_for(model: Model, data: str) -> Samples:
     """Every sample of a path; of a named data set the training part followed by the held-out one."""
-    if data in sources.NAMES and not Path(data).exists():
-        dataset = open_data(data, folder=model.config.data.folder, size=model.config.data.size, seed=model.config.seed)
-        samples = _joined(dataset.dataset.train, dataset.dataset.test)
+    if data in sources.NAMES:
+        opened = open_data(data, folder=model.config.data.folder, size=model.config.data.size, seed=model.config.seed)
+        for note in opened.notes:
+            print(note, file=sys.stderr)
+        samples = _joined(opened.dataset.train, opened.dataset.test)
         if samples.shape != model.facts.shape:
             raise InputError(f"{data} has samples of shape {samples.shape}, the run was trained on {model.facts.shape}")
         return samples

@@ -24,7 +24,7 @@ def open_data(
     download: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Opened:
-    """A named data set (see `sao.data.sources`), or whatever is at a path."""
+    """A named data set (see `sao.data.sources`), or whatever is at a path. A name comes before a path that reads the same."""
     if source not in sources.NAMES:
         if not Path(source).exists():
             raise InputError(f"there is no file or folder {source}, and no data set of that name ({', '.join(sources.NAMES)})")
@@ -42,4 +42,5 @@ def open_data(
         dataset = sources.resized(dataset, size)
     if not labels:
         dataset = Dataset(dataset.name, replace(dataset.train, labels=None), replace(dataset.test, labels=None))
-    return Opened(dataset, [], [])
+    here = [f"{source} is the data set of that name; what lies here is ./{source}"] if Path(source).exists() else []
+    return Opened(dataset, [], here)

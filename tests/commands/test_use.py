@@ -88,6 +88,15 @@ def test_embed_a_named_data_set(run, tmp_path):
     assert arrays["labels"].shape == (1797,)
 
 
+def test_a_name_comes_before_a_folder_of_that_name_and_says_so(run, pictures, tmp_path, monkeypatch, capsys):
+    (tmp_path / "digits").symlink_to(pictures)
+    monkeypatch.chdir(tmp_path)
+    assert main(["embed", str(run), "digits", "-o", "named.npz"]) == 0
+    assert "digits is the data set of that name; what lies here is ./digits" in capsys.readouterr().err
+    assert main(["embed", str(run), "./digits", "-o", "folder.npz"]) == 0
+    assert [len(np.load(name)["features"]) for name in ("named.npz", "folder.npz")] == [1797, 30]
+
+
 def test_cluster_writes_assignments_and_a_picture(run, pictures, tmp_path):
     assert main(["cluster", str(run), str(pictures), "-k", "4", "-o", str(tmp_path / "out")]) == 0
     with (tmp_path / "out" / "assignments.csv").open() as file:
