@@ -172,6 +172,9 @@ def _disk() -> Iterator[Finding]:
         ("data sets", Path(Config().data.folder).expanduser(), "--data.folder FOLDER"),
     ):
         yield _folder(name, folder, remedy)
+    held = sum(path.stat().st_size for path in Cache().folder.rglob("*") if path.is_file())
+    if held:
+        yield Finding("cache holds", f"{held / 1e9:.2f} GB of decoded images; it may be removed at any time")
 
 
 def _folder(name: str, folder: Path, remedy: str) -> Finding:

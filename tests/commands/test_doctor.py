@@ -97,3 +97,12 @@ def test_inception_weights_are_found_where_they_are_looked_for(monkeypatch, tmp_
     (tmp_path / "weights.pth").touch()
     monkeypatch.setenv("SAO_INCEPTION_WEIGHTS", str(tmp_path / "weights.pth"))
     assert next(iter(doctor._weights())).remedy == ""
+
+
+def test_what_the_cache_holds_is_said_because_nothing_empties_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("SAO_CACHE", str(tmp_path / "cache"))
+    assert "cache holds" not in remedies(doctor._disk())
+    (tmp_path / "cache/key").mkdir(parents=True)
+    (tmp_path / "cache/key/pixels.npy").write_bytes(bytes(20_000_000))
+    (found,) = [finding for finding in doctor._disk() if finding.name == "cache holds"]
+    assert found.text.startswith("0.02 GB")
