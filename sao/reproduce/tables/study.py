@@ -28,13 +28,14 @@ def reproduce(table: Table, cells: Sequence[Cell], shown: Sequence[Cell], out: P
     check_out(out)
     for cell in cells:
         check_folder(cell.folder, cell.config)
-    references = [cell for cell in cells if cell.row.kind == "reference"]
-    others = [cell for cell in cells if cell.row.kind != "reference"]
-    left = {cell.name for cell in cells}
-    print(f"{len(cells)} cells, {sum(cell.evaluation.exists() for cell in cells)} of them done already", flush=True)
+    left = [cell for cell in cells if not cell.evaluation.exists()]
+    references = [cell for cell in left if cell.row.kind == "reference"]
+    others = [cell for cell in left if cell.row.kind != "reference"]
+    print(f"{len(cells)} cells, {len(cells) - len(left)} of them done already", flush=True)
+    write_table(table, shown, out, command)
     for stage in (references, others):  # generated images are compared in the features of the first
         for cell, said in work_through(finish, stage, processes):
-            left.discard(cell.name)
+            left.remove(cell)
             print(f"{cell.name}: {said}; left: {len(left)}", flush=True)
             write_table(table, shown, out, command)
     write_sheet(shown, out / "samples.png")
@@ -44,11 +45,10 @@ def reproduce(table: Table, cells: Sequence[Cell], shown: Sequence[Cell], out: P
 
 
 def finish(cell: Cell) -> str:
-    """Train and evaluate a cell, as far as that is not done; returns what there is to say about it."""
-    if not cell.evaluation.exists():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a bank near the size of a small data set: the table is of all rows alike
-            write_json(cell.evaluation, _metrics(cell))
+    """Train a cell, from where it was stopped, and evaluate it; returns what there is to say about it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a bank near the size of a small data set: the table is of all rows alike
+        write_json(cell.evaluation, _metrics(cell))
     found = read_result(cell)
     if DIVERGED in found:
         return f"diverged at step {found[DIVERGED].value:.0f}"
