@@ -5,6 +5,7 @@ import ctypes
 import importlib
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -161,22 +162,33 @@ def choose_how_threads_wait() -> None:
     if "OMP_WAIT_POLICY" in os.environ:
         return
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-    idle = _programs_running() < (os.cpu_count() or 1) / 2
-    os.environ.setdefault("GOMP_SPINCOUNT", "30000" if idle else "0")
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000" if _share_busy() < 0.25 else "0")
 
 
-def _programs_running() -> float:
-    """Beside this one: now, or on average over the last minute; infinitely many where the system does not say."""
+def _share_busy(seconds: float = 0.2) -> float:
+    """Of the time of all cores, now: the load average still counts the installation that ended a minute ago.
+
+    All of it where the system does not say.
+    """
+    before = _core_times()
+    time.sleep(seconds)
+    after = _core_times()
+    if before is None or after is None or after[1] == before[1]:
+        return 1.0
+    return 1 - (after[0] - before[0]) / (after[1] - before[1])
+
+
+def _core_times() -> tuple[int, int] | None:
+    """Ticks that all cores together were idle, or waited for a disk, and ticks in all."""
     try:
-        with open("/proc/loadavg", encoding="ascii") as file:
-            average, _, _, running, *_ = file.read().split()
-        return max(float(average), int(running.partition("/")[0]) - 1)
-    except (OSError, ValueError):
-        return float("inf")
+        with open("/proc/stat", encoding="ascii") as file:
+            ticks = [int(word) for word in file.readline().split()[1:9]]
+        return ticks[3] + ticks[4], sum(ticks)
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def main(arguments: list[str] | None = None) -> int:
-    choose_how_threads_wait()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what a lost process means is said in one line, without a stack
     keep_freed_memory()
     try:
@@ -188,6 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
             name = f"sao {parsed.command}"
             raise InputError(f"{name} does not take {wrong}{near}; `{name} --help` shows what it takes")
         parsed.options = options
+        choose_how_threads_wait()
         return importlib.import_module(f"sao.commands.{parsed.command}").run(parsed) or 0
     except InputError as error:
         if os.environ.get("RANK", "0") == "0":  # what is wrong before processes meet is wrong for all that torchrun started

@@ -1,10 +1,12 @@
 """What a person may type, and what is said to what cannot be done."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
+from sao import cli
 from sao.cli import main
 from sao.config import load_preset, preset_names
 
@@ -128,3 +130,28 @@ print(faults(), faults())
     first, second = map(int, done.stdout.split())
     assert first > 10_000
     assert second < first / 10
+
+
+def test_threads_spin_only_where_the_cores_are_idle_now(monkeypatch):
+    def waits(*times) -> str:
+        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+        monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+        readings = iter(times)
+        monkeypatch.setattr(cli, "_core_times", lambda: next(readings))
+        cli.choose_how_threads_wait()
+        assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+        return os.environ["GOMP_SPINCOUNT"]
+
+    assert waits((1000, 5000), (1038, 5040)) == "30000"
+    assert waits((1000, 5000), (1020, 5040)) == "0", "one of two cores is busy"
+    assert waits(None, None) == "0", "a system that does not say"
+
+
+def test_a_busy_core_is_seen():
+    burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        assert cli._share_busy() > 0.5
+    finally:
+        for process in burning:
+            process.kill()
+            process.wait()
