@@ -17,11 +17,13 @@ import numpy as np
 import torch
 
 from sao.cli import keep_freed_memory
+from sao.commands.reproduce import seeds_in
 from sao.commands.training import open_config_data
 from sao.config import Config, load_preset
 from sao.data.samples import Samples
 from sao.engine.features import extract
 from sao.engine.loop import Diverged
+from sao.errors import InputError
 from sao.evaluation import Features, evaluate
 from sao.reproduce.pool import work_through
 from sao.reproduce.runs import check_folder, train_run
@@ -65,9 +67,9 @@ def trials(options: argparse.Namespace) -> Iterator[Trial]:
     settings = varied(preset)
     for setting in options.only.split(",") if options.only else settings:
         if setting not in settings:
-            raise SystemExit(f"there is no setting {setting!r}; there are {', '.join(settings)}")
+            raise InputError(f"there is no setting {setting!r}; there are {', '.join(settings)}")
         for value, changes in settings[setting]:
-            for seed in map(int, options.seeds.split(",")):
+            for seed in seeds_in(options.seeds):
                 said = {name: str(given) for name, given in {**fixed, **changes, "seed": seed}.items()}
                 config = load_preset(options.preset, said)
                 assert not changes or config != preset.model_copy(update={"seed": seed}), f"{setting}: {value} is no change"
@@ -98,7 +100,7 @@ def table(found: dict[tuple[str, str], list[dict[str, float]]]) -> str:
         cells = []
         for metric in METRICS:
             values = [result[metric] for result in results]
-            spread = f" ± {np.std(values):.3f}" if len(values) > 1 else ""
+            spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
             cells.append(f"{np.mean(values):.3f}{spread}")
         lines.append(f"| {setting} | {value} | {' | '.join(cells)} | {len(results)} |")
     return "\n".join(lines)
@@ -115,6 +117,13 @@ def main() -> None:
     parser.add_argument("--only", help="settings with commas between them, for example preset,batch")
     options = parser.parse_args()
     keep_freed_memory()
+    try:
+        study(options)
+    except InputError as error:
+        raise SystemExit(f"settings: {error}") from None
+
+
+def study(options: argparse.Namespace) -> None:
     everything = list(trials(options))
     for trial in everything:
         check_folder(trial.folder, trial.config)

@@ -17,7 +17,7 @@ def run(arguments: Namespace) -> int:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("sao reproduce starts processes of its own: leave torchrun out, and give --jobs")
     _check_taken(arguments)
-    seeds, options = _seeds(arguments.seeds), dict(arguments.options)
+    seeds, options = seeds_in(arguments.seeds), dict(arguments.options)
     if arguments.steps is not None:
         options["train.steps"] = str(_positive("--steps", arguments.steps))
     if arguments.jobs is not None:
@@ -97,7 +97,7 @@ def _words(flag: str, text: str | None) -> list[str] | None:
     return words
 
 
-def _seeds(text: str) -> list[int]:
+def seeds_in(text: str) -> list[int]:
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() for word in words):
         raise InputError(f"--seeds takes whole numbers with commas between them, for example 0,1,2; got {text!r}")

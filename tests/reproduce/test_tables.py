@@ -12,8 +12,10 @@ from PIL import Image
 from sao.cli import main
 from sao.engine import checkpoint
 from sao.engine.run import Run
+from sao.errors import InputError
 from sao.methods import NonFiniteError, Structural
 from sao.reproduce import pool
+from sao.reproduce.tables import study
 from sao.reproduce.tables.cells import Cell, Row, cells_of, chosen_rows
 from sao.reproduce.tables.curves import WATCHED, watched, write_curves
 from sao.reproduce.tables.measure import training_seconds
@@ -74,7 +76,23 @@ def test_curves_show_how_each_row_came_about(ablation, tmp_path):
     with Image.open(ablation / "curves.png") as curves:
         assert curves.width > 500
     write_curves([], tmp_path / "curves.png")
+    table, options = table4("cpu"), {"data.folder": "data"}
+    unwatched = cells_of(table, table.rows, ["digits"], [0], options, tmp_path)[0]
+    unwatched.folder.mkdir()
+    (unwatched.folder / "config.yaml").touch()
+    (unwatched.folder / "metrics.jsonl").write_text('{"step": 3, "time/seconds": 1.0}\n')
+    write_curves([unwatched], tmp_path / "curves.png")
     assert not (tmp_path / "curves.png").exists(), "nothing to show"
+
+
+def test_a_study_without_its_data_leaves_no_empty_table(tmp_path, monkeypatch, capsys):
+    def missing(config):
+        raise InputError("it is not there")
+
+    monkeypatch.setattr(study, "open_config_data", missing)
+    assert main(words("table4", tmp_path / "out", "--rows", "raw")) == 2
+    assert capsys.readouterr().err == "sao: it is not there\n"
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_rows_are_the_configurations_that_they_are_named_for(ablation):

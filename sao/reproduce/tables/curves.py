@@ -16,7 +16,7 @@ WATCHED = {"eval/kmeans": "k-means accuracy", "eval/probe": "linear probe"}  # t
 
 def write_curves(cells: Sequence[Cell], path: Path) -> None:
     """A column for each data set, a panel for each metric in it, and in that a line for each row of the table."""
-    trained = [cell for cell in cells if cell.row.kind == "trained" and (cell.folder / "metrics.jsonl").exists()]
+    trained = [cell for cell in cells if cell.row.kind == "trained" and any(watched(cell.folder, name) for name in WATCHED)]
     datasets, rows = (list(dict.fromkeys(names)) for names in ([c.data for c in trained], [c.row.title for c in trained]))
     if not trained:
         return
@@ -43,4 +43,7 @@ def _draw(panel: Axes, cells: Sequence[Cell], name: str, colours: Mapping[str, s
 
 
 def watched(folder: Path, name: str) -> list[tuple[int, float]]:
+    """Steps and values; none for a run that has not begun, or is shorter than the time to its first evaluation."""
+    if not (folder / "metrics.jsonl").exists():
+        return []
     return [(int(row["step"]), value) for row in Run.open(folder).rows() for key, value in row.items() if key.startswith(name)]

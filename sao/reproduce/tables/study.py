@@ -32,7 +32,8 @@ def reproduce(table: Table, cells: Sequence[Cell], shown: Sequence[Cell], out: P
     references = [cell for cell in left if cell.row.kind == "reference"]
     others = [cell for cell in left if cell.row.kind != "reference"]
     print(f"{len(cells)} cells, {len(cells) - len(left)} of them done already", flush=True)
-    write_table(table, shown, out, command)
+    if not left:
+        write_table(table, shown, out, command)
     for stage in (references, others):  # generated images are compared in the features of the first
         for cell, said in work_through(finish, stage, processes):
             left.remove(cell)
