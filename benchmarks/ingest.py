@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from sao.data.own import open_path
-from sao.data.workers import usable_cores
+from sao.data.user_files import open_path
+from sao.machine import usable_cores
 
 SIZE = 32
 

@@ -20,9 +20,9 @@ from PIL import Image
 from sklearn import datasets
 
 import sao
-from sao.data.own import open_path
 from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.data.split import held_out_rows
+from sao.data.user_files import open_path
 from sao.engine.features import extract, raw_inputs
 from sao.evaluation import Features, Verdict, judge
 from sao.methods import Method, build_method

@@ -25,7 +25,7 @@ from sao.engine.features import extract
 from sao.engine.loop import Diverged
 from sao.errors import InputError
 from sao.evaluation import Features, evaluate
-from sao.reproduce.pool import work_through
+from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, train_run
 
 METRICS = ("kmeans", "svm", "knn1")
@@ -128,7 +128,7 @@ def study(options: argparse.Namespace) -> None:
     for trial in everything:
         check_folder(trial.folder, trial.config)
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for trial, result in work_through(finish, everything, options.jobs):
+    for trial, result in run_each(finish, everything, options.jobs):
         found.setdefault((trial.setting, trial.value), []).append(result)
         print(table(found), end="\n\n", flush=True)
 

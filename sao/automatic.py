@@ -4,7 +4,6 @@ Every choice is a function of the data and the kind of machine, never of a stopw
 """
 
 import math
-import os
 import time
 import warnings
 from collections.abc import Set
@@ -22,6 +21,7 @@ from sao.engine.device import choose_bfloat16, choose_device, set_threads
 from sao.engine.log import clock
 from sao.engine.loop import new_method
 from sao.errors import InputError
+from sao.machine import usable_memory
 from sao.randomness import batch_rows, generator
 
 NEAR = 9.0  # median distance below which the Lipschitz target grows: 8x8 digits lie this far apart and train with 1
@@ -31,15 +31,15 @@ LONG = 2 * 3600.0  # seconds; what takes longer deserves a word of advice
 FLOATS_KEPT = 24  # activations that a step holds for each channel and position of a residual block, all derivatives included
 
 
-def fitted(config: Config, dataset: Dataset, given: Set[str]) -> tuple[Config, list[str]]:
+def choose_options_and_time(config: Config, dataset: Dataset, given: Set[str]) -> tuple[Config, list[str]]:
     """The configuration for a data set and this machine, and sentences to print; the last one says how long it will take."""
-    config, reasons = chosen(config, dataset.train, given)
+    config, reasons = choose_options(config, dataset.train, given)
     if distributed.world_size() > 1:  # a step needs all processes, and only one of them chooses
         return config, [*reasons, "auto: the time left is shown once the processes run"]
     return config, [*reasons, *_time(config, dataset)]
 
 
-def chosen(config: Config, samples: Samples, given: Set[str]) -> tuple[Config, list[str]]:
+def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[Config, list[str]]:
     """The same without the time, which has to be measured."""
     given = {name.replace("-", "_") for name in given}
     device = choose_device(config.train.device).type
@@ -203,7 +203,7 @@ def _choose_micro_batch(choose, config: Config, samples: Samples, device: str) -
 def _memory(device: str) -> int:
     if device == "cuda":
         return torch.cuda.mem_get_info()[1]
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return usable_memory()
 
 
 # --- measures ----------------------------------------------------------------------------------------------------------

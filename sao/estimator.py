@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sao import model as models
-from sao.automatic import chosen
+from sao.automatic import choose_options
 from sao.config import Config, build, load_preset
 from sao.data.batches import Batches
 from sao.data.samples import Dataset, Images, Samples, Vectors
@@ -110,7 +110,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         by_hand = self._by_hand()
         asked = load_preset("own", by_hand)
         samples, standardiser = self._prepared(x, asked.seed)
-        config, self.notes_ = chosen(asked, samples, by_hand.keys())
+        config, self.notes_ = choose_options(asked, samples, by_hand.keys())
         dataset = Dataset(SOURCE, samples, samples)
         set_threads(config.train.threads)
         device = choose_device(config.train.device)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sao import automatic
-from sao.automatic import chosen, fitted
+from sao.automatic import choose_options, choose_options_and_time
 from sao.config import load_preset
 from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.engine.loop import new_method
@@ -24,7 +24,7 @@ def vectors(n: int, d: int, scale: float = 5.0) -> Vectors:
 
 def auto(samples: Samples, **given: str):
     by_hand = {name.replace("__", "."): value for name, value in given.items()}
-    return chosen(load_preset("own", by_hand), samples, by_hand.keys())
+    return choose_options(load_preset("own", by_hand), samples, by_hand.keys())
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_whatever_the_data_a_step_can_be_made(samples):
 
 def test_every_sentence_is_one_line_with_a_reason_and_the_last_one_is_the_time():
     samples = images()
-    config, sentences = fitted(load_preset("own", {}), Dataset("x", samples, samples), set())
+    config, sentences = choose_options_and_time(load_preset("own", {}), Dataset("x", samples, samples), set())
     assert all(s.startswith("auto: ") and "\n" not in s and ("because" in s or "to fit" in s) for s in sentences)
     assert "training on this machine" in sentences[-1]
     for value in (f"batch {config.train.batch}", f"bank {config.objective.bank}", f"{config.train.steps} steps", "0.001"):
@@ -67,12 +67,12 @@ def test_epochs_set_by_hand_are_the_length():
     config, sentences = auto(images(), train__epochs="3")
     assert config.train.epochs == 3
     assert not any("steps, because" in sentence for sentence in sentences)
-    named, _ = chosen(load_preset("cifar10", {}), images(), set())
+    named, _ = choose_options(load_preset("cifar10", {}), images(), set())
     assert named.train.epochs is None
 
 
 def test_a_dash_in_an_option_is_an_underscore():
-    config, _ = chosen(load_preset("own", {"train.micro-batch": "3"}), images(), {"train.micro-batch"})
+    config, _ = choose_options(load_preset("own", {"train.micro-batch": "3"}), images(), {"train.micro-batch"})
     assert config.train.micro_batch == 3
 
 
@@ -92,7 +92,9 @@ def test_samples_that_are_all_alike_are_refused():
 
 def test_the_choice_does_not_depend_on_the_clock():
     samples = images()
-    first, second = (fitted(load_preset("own", {}), Dataset("x", samples, samples), set())[0] for _ in range(2))
+    first, second = (
+        choose_options_and_time(load_preset("own", {}), Dataset("x", samples, samples), set())[0] for _ in range(2)
+    )
     assert first == second
 
 
@@ -117,5 +119,5 @@ def test_a_long_run_comes_with_advice(monkeypatch):
     monkeypatch.setattr(automatic, "LONG", 0.0)
     samples = images(20, 32)
     options = {"discriminator.widths": "[4]", "generator.width": "4"}
-    _, sentences = fitted(load_preset("own", options), Dataset("x", samples, samples), set(options))
+    _, sentences = choose_options_and_time(load_preset("own", options), Dataset("x", samples, samples), set(options))
     assert "--data.size 16" in sentences[-1]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sao import __version__
+from sao.machine import usable_cores
 
 SMALLEST_DISK = 2e9  # bytes; two checkpoints of the paper's CIFAR run and the one being written need less
 PACKAGES = [
@@ -116,7 +117,7 @@ def _devices() -> Iterator[Finding]:
 def _threads() -> Iterator[Finding]:
     import torch
 
-    cores, threads = len(_cores()), torch.get_num_threads()
+    cores, threads = usable_cores(), torch.get_num_threads()
     policy = os.environ.get("OMP_WAIT_POLICY", "not set")
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     spin = os.environ.get("GOMP_SPINCOUNT", "not set")
@@ -130,10 +131,6 @@ def _threads() -> Iterator[Finding]:
     else:
         remedy = ""
     yield Finding("threads", text, remedy)
-
-
-def _cores() -> set[int]:
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def _precision() -> Iterator[Finding]:

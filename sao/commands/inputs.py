@@ -7,10 +7,10 @@ import numpy as np
 
 from sao.commands.training import reading_progress
 from sao.data import sources
-from sao.data.opening import open_data
-from sao.data.own import open_for_embedding
+from sao.data.open import open_data
 from sao.data.samples import Images, Samples, Vectors
 from sao.data.tables import Standardiser
+from sao.data.user_files import open_for_embedding
 from sao.errors import InputError
 from sao.model import Model
 

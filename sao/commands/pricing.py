@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from sao.automatic import chosen
+from sao.automatic import choose_options
 from sao.config import Config, build
 from sao.data.samples import Dataset, Images
 from sao.engine import checkpoint
@@ -58,7 +58,7 @@ class Price:
 def price_run(config: Config, automatic: dict[str, str] | None = None) -> int:
     dataset, samples, note = _data(config)
     if automatic is not None and len(dataset.train) == samples:  # not for a few random pixels that stand for the data
-        config, reasons = chosen(config, dataset.train, automatic.keys())
+        config, reasons = choose_options(config, dataset.train, automatic.keys())
         print("\n".join(reasons))
     price = _price(config, dataset, samples, note)
     disk = price.checkpoint * (config.log.keep + 1)

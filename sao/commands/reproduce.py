@@ -7,6 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from sao.errors import InputError
+from sao.machine import usable_cores
 
 TARGETS = ("figure2", "table2", "table4")
 
@@ -44,11 +45,11 @@ def _figure2(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
     from sao.reproduce.figure2.study import reproduce
 
     out = Path(arguments.out or "runs/figure2")
-    reproduce(out, seeds, arguments.controls, options, _command(), arguments.jobs or os.cpu_count() or 1)
+    reproduce(out, seeds, arguments.controls, options, _command(), arguments.jobs or usable_cores())
 
 
 def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
-    from sao.reproduce.tables.cells import cells_of, check_options, chosen_data, chosen_rows, with_those_of_before
+    from sao.reproduce.tables.cells import add_finished_cells, cells_of, check_options, chosen_data, chosen_rows
     from sao.reproduce.tables.table2 import table2
     from sao.reproduce.tables.table4 import table4
 
@@ -66,7 +67,7 @@ def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> N
         return
     from sao.reproduce.tables.study import reproduce
 
-    shown = with_those_of_before(table, cells, options, out / "runs")
+    shown = add_finished_cells(table, cells, options, out / "runs")
     reproduce(table, cells, shown, out, _command(), processes)
 
 
@@ -83,7 +84,7 @@ def _at_a_time(scale: str) -> int:
     """Runs: one for each GPU. Without one, narrow networks have a core each, and the paper's have all cores to themselves."""
     import torch
 
-    return torch.cuda.device_count() or (os.cpu_count() if scale == "cpu" else None) or 1
+    return torch.cuda.device_count() or (usable_cores() if scale == "cpu" else 1)
 
 
 def _command() -> str:

@@ -13,8 +13,8 @@ from sao import config as configuration
 from sao import distributed, processes
 from sao.commands.summary import print_summary
 from sao.config import Config
-from sao.data.opening import open_data
-from sao.data.own import Opened
+from sao.data.open import open_data
+from sao.data.user_files import Opened
 from sao.engine import checkpoint
 from sao.engine.device import choose_device, set_threads
 from sao.engine.log import Log, check_tensorboard
@@ -37,7 +37,7 @@ def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] 
     notes = list(opened.notes)
     if automatic is not None:
         given = set(automatic)
-        values, reasons = processes.main_only(lambda: _fitted(config, opened, given))
+        values, reasons = processes.main_only(lambda: _chosen(config, opened, given))
         config = configuration.build(values)
         notes += reasons
     method = prepared(config, opened)
@@ -58,10 +58,10 @@ def _made_by_this_launch(out: Path) -> bool:
         return False
 
 
-def _fitted(config: Config, opened: Opened, given: set[str]) -> tuple[dict, list[str]]:
-    from sao.automatic import fitted
+def _chosen(config: Config, opened: Opened, given: set[str]) -> tuple[dict, list[str]]:
+    from sao.automatic import choose_options_and_time
 
-    chosen, reasons = fitted(config, opened.dataset, given=given)
+    chosen, reasons = choose_options_and_time(config, opened.dataset, given=given)
     return chosen.model_dump(mode="json"), reasons
 
 

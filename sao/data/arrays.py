@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from sao.data.archives import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
 from sao.data.decode import Recipe, fit, printable
-from sao.data.folder import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
-from sao.data.pictures import LARGEST, Request, choose_size, fit_note
+from sao.data.image_files import LARGEST, ImageRequest, choose_size, fit_note
 from sao.errors import InputError
 
 DATA_NAMES = ("x", "images", "data", "features")
@@ -82,7 +82,7 @@ def _read_npz(path: Path) -> Arrays:
 class ArrayImages:
     """Images (n, h, w[, c]) or (n, c, h, w) of any number type, as a recipe's uint8 squares, a block at a time."""
 
-    def __init__(self, arrays: Arrays, request: Request, name: str) -> None:
+    def __init__(self, arrays: Arrays, request: ImageRequest, name: str) -> None:
         self.notes: list[str] = []
         self._parts = [self._channels_last(x, name) for x in (arrays.x, arrays.x_test) if x is not None]
         height, width, channels = self._parts[0].shape[1:]

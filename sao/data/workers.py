@@ -16,7 +16,7 @@ from typing import Any
 CHUNKS_AHEAD = 3  # per process: enough to keep all busy, few enough to bound the memory of what waits
 
 
-def in_order(
+def map_in_order(
     function: Callable[[list], list], chunks: Iterable[list], workers: int, when_crashed: Callable[[Any], Any]
 ) -> Iterator[list]:
     """function(chunk) for each chunk, in the chunks' order.
@@ -47,10 +47,6 @@ def in_order(
             yield result
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _one_by_one(function: Callable[[list], list], chunk: list, when_crashed: Callable[[Any], Any]) -> list:

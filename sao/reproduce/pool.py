@@ -29,7 +29,7 @@ class _Worker(Generic[Item]):
     answer: Connection
 
 
-def work_through(work: Callable[[Item], Result], items: Iterable[Item], processes: int = 1) -> Iterator[tuple[Item, Result]]:
+def run_each(work: Callable[[Item], Result], items: Iterable[Item], processes: int = 1) -> Iterator[tuple[Item, Result]]:
     """Each item with its result, as they are done; with one process in this one, where their progress can be seen.
 
     Whatever ends the loop, an error in a process or Ctrl-C, asks the other processes to stop, which saves their runs.
@@ -92,11 +92,11 @@ def _answer(sender: Connection, work: Callable[[Any], Any], item: Any, slot: int
     try:
         result = work(item)
     except Exception as error:
-        result = _that_travels(error)
+        result = _picklable(error)
     sender.send(result)
 
 
-def _that_travels(error: Exception) -> Exception:
+def _picklable(error: Exception) -> Exception:
     """With the stack of this process as a note; as a plain error where it cannot be made again from its pickle."""
     try:
         pickle.loads(pickle.dumps(error))

@@ -65,13 +65,13 @@ def test_threads_that_spin_are_pointed_out(monkeypatch):
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
     monkeypatch.setattr("torch.get_num_threads", lambda: 2)
-    monkeypatch.setattr(doctor, "_cores", lambda: {0, 1})
+    monkeypatch.setattr(doctor, "usable_cores", lambda: 2)
     assert remedies(doctor._threads())["threads"] == ""
     monkeypatch.setattr("os.getloadavg", lambda: (8.0, 8.0, 8.0))
     assert "--train.threads 1" in remedies(doctor._threads())["threads"]
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     assert "PASSIVE" in remedies(doctor._threads())["threads"]
-    monkeypatch.setattr(doctor, "_cores", lambda: {0})
+    monkeypatch.setattr(doctor, "usable_cores", lambda: 1)
     assert "OMP_NUM_THREADS=1" in remedies(doctor._threads())["threads"]
 
 

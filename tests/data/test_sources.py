@@ -5,7 +5,7 @@ import pytest
 import tiny
 
 from sao.data import sources
-from sao.data.opening import open_data
+from sao.data.open import open_data
 from sao.data.samples import Dataset, Images, Vectors, pixels_to_inputs
 from sao.errors import InputError
 

@@ -345,7 +345,7 @@ def double(number: int) -> int:
 
 
 def test_work_is_shared_among_processes_and_an_error_of_one_is_an_error_here():
-    shared = pool.work_through(double, [1, 2, 3], processes=2)
+    shared = pool.run_each(double, [1, 2, 3], processes=2)
     assert next(shared) in ((1, 2), (2, 4))
     with pytest.raises(ValueError, match="three") as raised:
         list(shared)
@@ -363,7 +363,7 @@ def fail(number: int) -> None:
 
 def test_an_error_that_cannot_be_pickled_is_still_told():
     with pytest.raises(RuntimeError, match="TwoPartError: 1 and more"):
-        list(pool.work_through(fail, [1, 1], processes=2))
+        list(pool.run_each(fail, [1, 1], processes=2))
 
 
 def test_minutes_are_of_all_steps_and_of_no_evaluation(tmp_path):

@@ -15,7 +15,7 @@ from sao.engine.loop import new_method
 from sao.engine.run import Run
 from sao.errors import InputError
 from sao.methods import Structural
-from sao.reproduce.pool import work_through
+from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, train_run
 
 PRESET = "spirals"
@@ -58,7 +58,7 @@ def train_all(jobs: list[Job], processes: int) -> Iterator[tuple[Job, float]]:
     waiting = [one for one in jobs if one.variant != UNTRAINED]
     for one in waiting:
         check_folder(one.folder, one.config)
-    yield from work_through(_seconds, waiting, processes)
+    yield from run_each(_seconds, waiting, processes)
 
 
 def trained(one: Job) -> Structural:

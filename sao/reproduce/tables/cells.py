@@ -94,7 +94,7 @@ def cells_of(
     return made
 
 
-def with_those_of_before(table: Table, cells: Sequence[Cell], options: Mapping[str, str], runs: Path) -> list[Cell]:
+def add_finished_cells(table: Table, cells: Sequence[Cell], options: Mapping[str, str], runs: Path) -> list[Cell]:
     """The cells, and those that earlier commands with the same options have finished in the same folder."""
     names = {cell.name for cell in cells}
     seeds = {path.parent.name.rpartition("-seed")[2] for path in runs.glob("*-seed*/eval.json")}

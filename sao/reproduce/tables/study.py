@@ -13,7 +13,7 @@ from sao.engine.log import clock
 from sao.engine.loop import Diverged, new_method
 from sao.evaluation.result import Metric, write_json
 from sao.methods import Method
-from sao.reproduce.pool import work_through
+from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, check_out, train_run
 from sao.reproduce.tables.cells import Cell, Table
 from sao.reproduce.tables.curves import write_curves
@@ -35,7 +35,7 @@ def reproduce(table: Table, cells: Sequence[Cell], shown: Sequence[Cell], out: P
     if not left:
         write_table(table, shown, out, command)
     for stage in (references, others):  # generated images are compared in the features of the first
-        for cell, said in work_through(finish, stage, processes):
+        for cell, said in run_each(finish, stage, processes):
             left.remove(cell)
             print(f"{cell.name}: {said}; left: {len(left)}", flush=True)
             write_table(table, shown, out, command)

@@ -1,7 +1,6 @@
 """Cells as a table, in Markdown for people and in JSON for programs: mean ± sample standard deviation over the seeds."""
 
 import json
-import os
 import platform
 from collections.abc import Iterable, Sequence
 from datetime import date
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sao.evaluation.result import Metric
+from sao.machine import usable_cores
 from sao.reproduce.tables.cells import Cell, Row, Table
 
 DIVERGED = "diverged_at_step"
@@ -33,7 +33,7 @@ def write_table(table: Table, cells: Sequence[Cell], out: Path, command: str) ->
     facts = {
         "command": command,
         "date": date.today().isoformat(),
-        "machine": f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}",
+        "machine": f"{usable_cores()} cores, {platform.processor() or platform.machine()}",
         "scale": table.scale,
     }
     content = {**facts, "notes": table.notes, "rows": lines}

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from sao.data.decode import PAD_VALUE, Failure, Picture, Recipe, decode, digest_chunk, inspect_chunk, printable
-from sao.data.own import open_for_embedding, open_path
+from sao.data.user_files import open_for_embedding, open_path
 from sao.errors import InputError
 
 ORANGE = (200, 100, 50)

@@ -20,7 +20,7 @@ Parts = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class FoundImages:
+class UnsplitImages:
     """Images in the cache (an array) or still to be converted from the user's own arrays.
 
     `key` names their contents, asked for only if a copy goes to the cache, because it may take reading a large file.
@@ -63,7 +63,7 @@ class FoundImages:
 
 
 @dataclass(frozen=True)
-class FoundVectors:
+class UnsplitVectors:
     """Rows float64 (n, d) as they were in the file."""
 
     columns: list[str]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sao.data import folder as sources
-from sao.data.own import open_for_embedding, open_path
+from sao.data import archives
+from sao.data.user_files import open_for_embedding, open_path
 from sao.errors import InputError
 
 
@@ -102,7 +102,7 @@ def test_a_link_in_a_zip_is_skipped(tmp_path):
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
 def test_an_archive_bomb_is_refused(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(sources, "ALWAYS_ALLOWED_BYTES", 2**20)
+    monkeypatch.setattr(archives, "ALWAYS_ALLOWED_BYTES", 2**20)
     members = MEMBERS | {"zeros.bmp": bytes(50 * 2**20)}
     path = tmp_path / f"bomb.{kind}"
     if kind == "zip":
@@ -114,7 +114,7 @@ def test_an_archive_bomb_is_refused(tmp_path, monkeypatch, kind):
 
 
 def test_a_member_that_is_too_large_is_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "MAX_FILE_BYTES", 10_000)
+    monkeypatch.setattr(archives, "MAX_FILE_BYTES", 10_000)
     members = MEMBERS | {"large.png": bytes(20_000)}
     write_zip(tmp_path / "a.zip", members)
     write_tar(tmp_path / "a.tar", members)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sao.data.decode import Failure, Picture, Recipe, decode_chunk, inspect_chunk
-from sao.data.own import open_path
+from sao.data.user_files import open_path
 from sao.errors import InputError
 
 quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

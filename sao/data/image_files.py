@@ -25,9 +25,10 @@ from sao.data.decode import (
     printable,
     read,
 )
-from sao.data.folder import Skipped, Source
-from sao.data.workers import in_order, usable_cores
+from sao.data.file_source import Skipped, Source
+from sao.data.workers import map_in_order
 from sao.errors import InputError
+from sao.machine import usable_cores
 
 FORMAT_VERSION = 1  # to be raised whenever the same files and options would give other pixels
 SMALLEST, LARGEST_CHOSEN, LARGEST = 8, 128, 256
@@ -39,7 +40,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Request:
+class ImageRequest:
     """What the user asked for; None is "choose from the data"."""
 
     size: int | None
@@ -68,7 +69,7 @@ class Pictures:
 
 
 @dataclass
-class Run:
+class Reading:
     """How to go about it, as opposed to what comes out."""
 
     where: str
@@ -93,26 +94,26 @@ class _Tally:
         self.deep += header.deep
 
 
-def read_pictures(source: Source, request: Request, cache: Cache, run: Run) -> Pictures:
-    if run.strict and source.skipped:
+def read_pictures(source: Source, request: ImageRequest, cache: Cache, reading: Reading) -> Pictures:
+    if reading.strict and source.skipped:
         raise strict_error(source.skipped[0])
     if not source.entries:
-        raise nothing_usable(run.where, source.skipped)
+        raise nothing_usable(reading.where, source.skipped)
     prefix = _prefix(source, request)
     content = source.digest()
     if content is None and cache.keys(prefix):
-        content = _content(source, run)
+        content = _content(source, reading)
     key = None if content is None else prefix + content.hex()
     stored = None if key is None else cache.read(key)
     if stored is None:
-        key, stored = _decode_all(source, request, cache, run, prefix, content)
+        key, stored = _decode_all(source, request, cache, reading, prefix, content)
     assert key is not None
     failed = dict(stored.facts["failed"])
     names = [entry.name for i, entry in enumerate(source.entries) if i not in failed]
     skipped = [Skipped(printable(source.entries[i].name), reason) for i, reason in failed.items()]
-    if run.strict and skipped:
+    if reading.strict and skipped:
         raise strict_error(skipped[0])
-    check_enough(len(names), run, source.skipped + skipped)
+    check_enough(len(names), reading, source.skipped + skipped)
     return Pictures(stored.pixels, names, source.skipped + skipped, stored.facts["notes"], key)
 
 
@@ -149,30 +150,31 @@ def nothing_usable(where: str, skipped: list[Skipped]) -> InputError:
     return InputError(f"{where} has no usable image{why}: give PNG, JPEG, WebP, BMP, TIFF or GIF files")
 
 
-def check_enough(usable: int, run: Run, skipped: list[Skipped]) -> None:
-    if usable < run.minimum:
+def check_enough(usable: int, reading: Reading, skipped: list[Skipped]) -> None:
+    if usable < reading.minimum:
         why = f" ({len(skipped)} skipped, the first: {skipped[0].name}: {skipped[0].reason})" if skipped else ""
         raise InputError(
-            f"{run.where} has only {usable} usable samples{why}: give at least {run.minimum}, and many more to learn from"
+            f"{reading.where} has only {usable} usable samples{why}: give at least {reading.minimum},"
+            " and many more to learn from"
         )
 
 
-def _prefix(source: Source, request: Request) -> str:
+def _prefix(source: Source, request: ImageRequest) -> str:
     """Everything about an entry but the contents. If no entry has it, the files need no reading to know it is new."""
     parts = [FORMAT_VERSION, PIL.__version__, request.size, request.channels, request.fit]
     parts.append([entry.size for entry in source.entries])
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest() + "-"
 
 
-def _content(source: Source, run: Run) -> bytes:
+def _content(source: Source, reading: Reading) -> bytes:
     combined = hashlib.blake2b(digest_size=16)
-    for results in _process(digest_chunk, source, run, lambda item: digest(read(item)), 0, 1):
+    for results in _process(digest_chunk, source, reading, lambda item: digest(read(item)), 0, 1):
         for one in results:
             combined.update(one)
     return combined.digest()
 
 
-def _survey(source: Source, request: Request, run: Run) -> tuple[Recipe, list[str]]:
+def _survey(source: Source, request: ImageRequest, reading: Reading) -> tuple[Recipe, list[str]]:
     """The recipe, with what was not asked for chosen from the headers of all files."""
     if request.size is not None and request.channels is not None:
         return Recipe(request.size, request.channels, request.fit), []
@@ -180,17 +182,17 @@ def _survey(source: Source, request: Request, run: Run) -> tuple[Recipe, list[st
     every_grey = True
     failures: list[Skipped] = []
     names = iter(source.entries)
-    for results in _process(inspect_chunk, source, run, lambda _: _CRASHED, 0, 2):
+    for results in _process(inspect_chunk, source, reading, lambda _: _CRASHED, 0, 2):
         for header, entry in zip(results, names, strict=False):
             if isinstance(header, Failure):
                 failures.append(Skipped(printable(entry.name), header.reason))
-                if run.strict:
+                if reading.strict:
                     raise strict_error(failures[0])
                 continue
             shorter_sides.append(min(header.width, header.height))
             every_grey = every_grey and header.grey
     if not shorter_sides:
-        raise nothing_usable(run.where, source.skipped + failures)
+        raise nothing_usable(reading.where, source.skipped + failures)
     notes = []
     size = request.size
     if size is None:
@@ -200,9 +202,9 @@ def _survey(source: Source, request: Request, run: Run) -> tuple[Recipe, list[st
 
 
 def _decode_all(
-    source: Source, request: Request, cache: Cache, run: Run, prefix: str, content: bytes | None
+    source: Source, request: ImageRequest, cache: Cache, reading: Reading, prefix: str, content: bytes | None
 ) -> tuple[str, Stored]:
-    recipe, notes = _survey(source, request, run)
+    recipe, notes = _survey(source, request, reading)
     surveyed = 1 if notes or request.channels is None else 0
     failed: list[tuple[int, str]] = []
     tally = _Tally()
@@ -212,7 +214,7 @@ def _decode_all(
     work = partial(decode_chunk, recipe=recipe)
     with cache.writer(shape, len(source.entries)) as writer:
         lost = lambda item: (_CRASHED, digest(read(item)))  # noqa: E731
-        for results in _process(work, source, run, lost, surveyed, surveyed + 1):
+        for results in _process(work, source, reading, lost, surveyed, surveyed + 1):
             block = []
             for picture, one in results:
                 combined.update(one)
@@ -221,15 +223,15 @@ def _decode_all(
                     block.append(picture.pixels)
                 else:
                     failed.append((index, picture.reason))
-                    if run.strict:
+                    if reading.strict:
                         raise strict_error(Skipped(printable(source.entries[index].name), picture.reason))
                 index += 1
             if block:
                 writer.append(np.stack(block))
         names = [Skipped(printable(source.entries[i].name), reason) for i, reason in failed]
         if len(failed) == len(source.entries):
-            raise nothing_usable(run.where, source.skipped + names)
-        check_enough(len(source.entries) - len(failed), run, source.skipped + names)
+            raise nothing_usable(reading.where, source.skipped + names)
+        check_enough(len(source.entries) - len(failed), reading, source.skipped + names)
         key = prefix + (content or combined.digest()).hex()
         facts = {"failed": failed, "notes": notes + _tally_notes(tally, recipe)}
         return key, writer.commit(key, facts)
@@ -253,16 +255,16 @@ _CRASHED = Failure("the image decoder crashed on it")
 
 
 def _process(
-    work: Callable[[list], list], source: Source, run: Run, lost: Callable[[Loaded], object], phase: int, phases: int
+    work: Callable[[list], list], source: Source, reading: Reading, lost: Callable[[Loaded], object], phase: int, phases: int
 ) -> Iterator[list]:
     """work over all of the source's items in order, reporting progress as this phase of so many."""
     total = len(source.entries)
     done = phase * total
-    for results in in_order(work, _chunks(source), _workers(source, run.workers), lost):
+    for results in map_in_order(work, _chunks(source), _workers(source, reading.workers), lost):
         yield results
         done += len(results)
-        if run.progress is not None:
-            run.progress(done, phases * total)
+        if reading.progress is not None:
+            reading.progress(done, phases * total)
 
 
 def _chunks(source: Source) -> Iterator[list[Loaded]]:

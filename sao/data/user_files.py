@@ -11,18 +11,19 @@ from typing import Literal
 
 import numpy as np
 
+from sao.data.archives import file_digest, open_source
 from sao.data.arrays import ArrayImages, Arrays, read_arrays
 from sao.data.cache import Cache
 from sao.data.decode import printable
-from sao.data.folder import Skipped, file_digest, open_source
-from sao.data.found import FoundImages, FoundVectors
-from sao.data.pictures import FORMAT_VERSION, Progress, Request, Run, check_enough, read_pictures, strict_error
+from sao.data.file_source import Skipped
+from sao.data.image_files import FORMAT_VERSION, ImageRequest, Progress, Reading, check_enough, read_pictures, strict_error
 from sao.data.samples import Dataset, Samples
 from sao.data.split import Labels, held_out_rows, labels_or_note, layout_of
 from sao.data.tables import LARGEST_VALUE, Standardiser, listed, read_table, usable_rows
+from sao.data.unsplit import UnsplitImages, UnsplitVectors
 from sao.errors import InputError
 
-_Read = tuple[FoundImages | FoundVectors, list[Skipped], list[str]]
+_Read = tuple[UnsplitImages | UnsplitVectors, list[Skipped], list[str]]
 
 FEWEST_SAMPLES = 10
 
@@ -54,9 +55,9 @@ def open_path(
 ) -> Opened:
     """A training and a held-out part from any path; labels, if there are any, are for evaluation only."""
     path = Path(path)
-    run = Run(printable(str(path)), FEWEST_SAMPLES, True, workers, strict, progress)
-    request = Request(size, channels, fit)
-    found, skipped, notes = _read(path, request, use_labels, Cache(cache_folder), run, None)
+    reading = Reading(printable(str(path)), FEWEST_SAMPLES, True, workers, strict, progress)
+    request = ImageRequest(size, channels, fit)
+    found, skipped, notes = _read(path, request, use_labels, Cache(cache_folder), reading, None)
     if found.parts is None:
         classes = None if found.labels is None else found.labels.codes
         parts = held_out_rows(len(found.names), classes, held_out, seed)
@@ -66,7 +67,7 @@ def open_path(
         parts = found.parts
         notes.append(f"{len(parts[0])} samples to train on, {len(parts[1])} held out")
     name = printable(path.resolve().stem) or "data"
-    if isinstance(found, FoundImages):
+    if isinstance(found, UnsplitImages):
         return Opened(Dataset(name, found.take(parts[0]), found.take(parts[1])), skipped, notes)
     standardiser = Standardiser.fit(found.values[parts[0]], found.columns, length_scale, seed)
     notes += _standardiser_notes(standardiser, found.columns, length_scale)
@@ -88,37 +89,39 @@ def open_for_embedding(
 ) -> tuple[Samples, list[Skipped], list[str]]:
     """Every usable sample of a path, in order and unsplit, in the shape (c, h, w) or (d,) that a trained network expects."""
     path = Path(path)
-    run = Run(printable(str(path)), 1, False, workers, strict, progress)
+    reading = Reading(printable(str(path)), 1, False, workers, strict, progress)
     if len(shape) == 3:
         if shape[1] != shape[2]:
             raise InputError(f"the network expects images of shape {tuple(shape)}, and only square ones can be read")
-        request = Request(shape[1], shape[0], fit)
+        request = ImageRequest(shape[1], shape[0], fit)
     else:
-        request = Request(None, None, fit)
-    found, skipped, notes = _read(path, request, use_labels, Cache(cache_folder), run, standardiser)
-    if isinstance(found, FoundImages) != (len(shape) == 3):
-        kinds = ("vectors", "images") if isinstance(found, FoundImages) else ("images", "vectors")
-        raise InputError(f"the network was trained on {kinds[0]} and {run.where} holds {kinds[1]}: give {kinds[0]}")
+        request = ImageRequest(None, None, fit)
+    found, skipped, notes = _read(path, request, use_labels, Cache(cache_folder), reading, standardiser)
+    if isinstance(found, UnsplitImages) != (len(shape) == 3):
+        kinds = ("vectors", "images") if isinstance(found, UnsplitImages) else ("images", "vectors")
+        raise InputError(f"the network was trained on {kinds[0]} and {reading.where} holds {kinds[1]}: give {kinds[0]}")
     everything = np.arange(len(found.names))
-    if isinstance(found, FoundImages):
+    if isinstance(found, UnsplitImages):
         return found.take(everything), skipped, notes
     samples = found.take(everything, standardiser)
     if samples.shape != tuple(shape):
-        raise InputError(f"{run.where} has {samples.shape[0]} columns and the network expects {shape[0]}")
+        raise InputError(f"{reading.where} has {samples.shape[0]} columns and the network expects {shape[0]}")
     return samples, skipped, notes
 
 
-def _read(path: Path, request: Request, use_labels: bool, cache: Cache, run: Run, standardiser: Standardiser | None) -> _Read:
+def _read(
+    path: Path, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading, standardiser: Standardiser | None
+) -> _Read:
     match _kind(path):
         case "files":
-            return _from_files(path, request, use_labels, cache, run)
+            return _from_files(path, request, use_labels, cache, reading)
         case "arrays":
             arrays = read_arrays(path)
             if arrays.x.ndim == 2:
-                return _from_vectors(arrays, use_labels, run)
-            return _from_images(path, arrays, request, use_labels, cache, run)
+                return _from_vectors(arrays, use_labels, reading)
+            return _from_images(path, arrays, request, use_labels, cache, reading)
         case _:
-            return _from_table(path, use_labels, run, standardiser)
+            return _from_table(path, use_labels, reading, standardiser)
 
 
 def _kind(path: Path) -> Literal["files", "arrays", "table"]:
@@ -158,22 +161,22 @@ def _is_npz(path: Path) -> bool:
     return bool(names) and all(name.endswith(".npy") for name in names)
 
 
-def _from_files(path: Path, request: Request, use_labels: bool, cache: Cache, run: Run) -> _Read:
-    pictures = read_pictures(open_source(path, cache.folder), request, cache, run)
-    layout = layout_of(pictures.names, use_labels, run.split)
+def _from_files(path: Path, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading) -> _Read:
+    pictures = read_pictures(open_source(path, cache.folder), request, cache, reading)
+    layout = layout_of(pictures.names, use_labels, reading.split)
     names = [printable(name) for name in pictures.names]
-    found = FoundImages(pictures.pixels, lambda: pictures.key, cache, names, layout.labels, layout.parts)
+    found = UnsplitImages(pictures.pixels, lambda: pictures.key, cache, names, layout.labels, layout.parts)
     return found, pictures.skipped, pictures.notes + layout.notes
 
 
-def _from_images(path: Path, arrays: Arrays, request: Request, use_labels: bool, cache: Cache, run: Run) -> _Read:
-    images = ArrayImages(arrays, request, run.where)
+def _from_images(path: Path, arrays: Arrays, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading) -> _Read:
+    images = ArrayImages(arrays, request, reading.where)
     skipped = [Skipped(f"row {row}", "a pixel is not a finite number") for row in images.bad_rows]
-    _check(len(images.usable), skipped, run)
+    _check(len(images.usable), skipped, reading)
     labels, notes = _array_labels(arrays, images.usable, use_labels)
     parts = _array_parts(arrays, images.usable)
     names = [f"row {row}" for row in images.usable]
-    return FoundImages(images, lambda: _array_key(path, images), cache, names, labels, parts), skipped, images.notes + notes
+    return UnsplitImages(images, lambda: _array_key(path, images), cache, names, labels, parts), skipped, images.notes + notes
 
 
 def _array_key(path: Path, images: ArrayImages) -> str:
@@ -181,18 +184,18 @@ def _array_key(path: Path, images: ArrayImages) -> str:
     return f"arrays-{FORMAT_VERSION}-{recipe.size}-{recipe.channels}-{recipe.fit}-{file_digest(path).hex()}"
 
 
-def _from_vectors(arrays: Arrays, use_labels: bool, run: Run) -> _Read:
+def _from_vectors(arrays: Arrays, use_labels: bool, reading: Reading) -> _Read:
     values = np.asarray(arrays.x if arrays.x_test is None else np.concatenate([arrays.x, arrays.x_test]), np.float64)
     if values.shape[1] == 0:
-        raise InputError(f"{run.where} has rows of length 0: give vectors of shape (n, d)")
+        raise InputError(f"{reading.where} has rows of length 0: give vectors of shape (n, d)")
     usable = np.flatnonzero(usable_rows(values))
     bad = np.setdiff1d(np.arange(len(values)), usable)
     skipped = [Skipped(f"row {row}", "a value is not a finite number") for row in bad]
-    _check(len(usable), skipped, run)
+    _check(len(usable), skipped, reading)
     labels, notes = _array_labels(arrays, usable, use_labels)
     columns = [f"column {i}" for i in range(values.shape[1])]
     names = [f"row {row}" for row in usable]
-    found = FoundVectors(columns, values[usable], names, labels, _array_parts(arrays, usable))
+    found = UnsplitVectors(columns, values[usable], names, labels, _array_parts(arrays, usable))
     return found, skipped, notes
 
 
@@ -217,13 +220,13 @@ def _array_labels(arrays: Arrays, usable: np.ndarray, use_labels: bool) -> tuple
     return labels_or_note(values[usable])
 
 
-def _from_table(path: Path, use_labels: bool, run: Run, standardiser: Standardiser | None) -> _Read:
+def _from_table(path: Path, use_labels: bool, reading: Reading, standardiser: Standardiser | None) -> _Read:
     table = read_table(path, None if standardiser is None else standardiser.columns)
     good = usable_rows(table.values)
     first_bad = np.argmin(np.abs(np.nan_to_num(table.values, nan=np.inf)) <= LARGEST_VALUE, axis=1)
     bad = [(int(table.rows[i]), f"{table.columns[first_bad[i]]} is not a finite number") for i in np.flatnonzero(~good)]
     skipped = [Skipped(f"row {row}", reason) for row, reason in sorted(table.odd_rows + bad)]
-    _check(int(good.sum()), skipped, run)
+    _check(int(good.sum()), skipped, reading)
     labels, notes = None, list(table.notes)
     if table.labels is not None:
         if use_labels:
@@ -232,13 +235,13 @@ def _from_table(path: Path, use_labels: bool, run: Run, standardiser: Standardis
         else:
             notes.append(f"the column {table.label_column} was left out because its name says that it holds labels")
     names = [f"row {row}" for row in table.rows[good]]
-    return FoundVectors(table.columns, table.values[good], names, labels, None), skipped, notes
+    return UnsplitVectors(table.columns, table.values[good], names, labels, None), skipped, notes
 
 
-def _check(usable: int, skipped: list[Skipped], run: Run) -> None:
-    if run.strict and skipped:
+def _check(usable: int, skipped: list[Skipped], reading: Reading) -> None:
+    if reading.strict and skipped:
         raise strict_error(skipped[0])
-    check_enough(usable, run, skipped)
+    check_enough(usable, reading, skipped)
 
 
 def _standardiser_notes(standardiser: Standardiser, columns: Sequence[str], length_scale: float) -> list[str]:

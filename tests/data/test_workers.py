@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from sao.data.workers import in_order
+from sao.data.workers import map_in_order
 
 CRASHING = """
 import os, sys
 sys.path.insert(0, {folder!r})
 from {module} import double
-from sao.data.workers import in_order
+from sao.data.workers import map_in_order
 chunks = [[i, i + 1] for i in range(0, 40, 2)]
-print([x for chunk in in_order(double, chunks, 2, lambda item: ("lost", item)) for x in chunk])
+print([x for chunk in map_in_order(double, chunks, 2, lambda item: ("lost", item)) for x in chunk])
 """
 
 
@@ -27,7 +27,7 @@ def double(chunk):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_results_come_in_order(workers):
     chunks = [[i] * (i % 3 + 1) for i in range(30)]
-    result = list(in_order(sorted, iter(chunks), workers, lambda item: item))
+    result = list(map_in_order(sorted, iter(chunks), workers, lambda item: item))
     assert result == chunks
 
 
@@ -41,4 +41,4 @@ def test_a_crash_costs_only_the_item_that_caused_it():
 
 def test_an_error_in_the_function_reaches_the_caller():
     with pytest.raises(TypeError):
-        list(in_order(sorted, [[1, "a"]], 2, lambda item: item))
+        list(map_in_order(sorted, [[1, "a"]], 2, lambda item: item))

@@ -12,7 +12,7 @@ from PIL import Image
 
 from sao.data import decode as decoding
 from sao.data.folder import Folder
-from sao.data.own import open_path
+from sao.data.user_files import open_path
 from sao.errors import InputError
 
 

@@ -11,23 +11,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sao.data import found
+from sao.data import unsplit
 from sao.data.cache import Cache
-from sao.data.own import open_path
+from sao.data.user_files import open_path
 from sao.errors import InputError
 
 OPEN = """
 import sys
 from pathlib import Path
-from sao.data.own import open_path
+from sao.data.user_files import open_path
 data = open_path(sys.argv[1], cache_folder=Path(sys.argv[2]), workers=int(sys.argv[3])).dataset
 print(len(data.train), len(data.test), data.train.pixels.sum(), data.test.pixels.sum())
 """
 STALL = """
 import sys, time
 from pathlib import Path
-from sao.data import pictures
-from sao.data.own import open_path
+from sao.data.user_files import open_path
 def stall(done, total):
     if done > 1.5 * total / 2:
         print("in the middle", flush=True)
@@ -57,8 +56,8 @@ def entries(cache):
 
 def test_the_second_time_nothing_is_decoded(folder, tmp_path, monkeypatch):
     first = open_path(folder, cache_folder=tmp_path / "cache")
-    monkeypatch.setattr("sao.data.pictures.decode_chunk", None)
-    monkeypatch.setattr("sao.data.pictures.inspect_chunk", None)
+    monkeypatch.setattr("sao.data.image_files.decode_chunk", None)
+    monkeypatch.setattr("sao.data.image_files.inspect_chunk", None)
     second = open_path(folder, cache_folder=tmp_path / "cache")
     np.testing.assert_array_equal(first.dataset.train.inputs(slice(None)), second.dataset.train.inputs(slice(None)))
     assert first.notes == second.notes
@@ -184,7 +183,7 @@ def test_a_full_disk_is_one_clear_line(folder, tmp_path, monkeypatch):
 def test_a_split_too_large_for_memory_is_mapped_from_the_cache(folder, tmp_path, monkeypatch):
     small = open_path(folder, cache_folder=tmp_path / "cache").dataset
     assert not isinstance(small.train.pixels, np.memmap)  # type: ignore[union-attr]
-    monkeypatch.setattr(found, "IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(unsplit, "IN_MEMORY_BYTES", 1000)
     for _ in range(2):
         large = open_path(folder, cache_folder=tmp_path / "cache").dataset
         for one, other in ((small.train, large.train), (small.test, large.test)):

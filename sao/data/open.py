@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from sao.data import sources
-from sao.data.own import Opened, open_path
 from sao.data.samples import Dataset
+from sao.data.user_files import Opened, open_path
 from sao.errors import InputError
 
 

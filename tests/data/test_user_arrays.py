@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from sao.data import arrays as reading
-from sao.data import found
-from sao.data.own import open_for_embedding, open_path
+from sao.data import unsplit
 from sao.data.samples import Images, Vectors
+from sao.data.user_files import open_for_embedding, open_path
 from sao.errors import InputError
 
 
@@ -134,7 +134,7 @@ def test_vectors_are_standardised_and_scaled(tmp_path):
 
 
 def test_large_arrays_go_through_the_cache_in_blocks(tmp_path, images, monkeypatch):
-    monkeypatch.setattr(found, "IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(unsplit, "IN_MEMORY_BYTES", 1000)
     monkeypatch.setattr(reading, "BLOCK_BYTES", 5000)
     for _ in range(2):
         opened = open_path(saved(tmp_path, images / 255), cache_folder=tmp_path / "cache")

@@ -1,0 +1,59 @@
+"""What this process may use of its machine: a scheduler or a container often gives it less than the machine has."""
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+GROUPS = Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on; a container's share of processor time counts as so many cores, rounded up."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    shares = [cores]
+    for folder, version in _control_groups("cpu"):
+        if version == 2:  # "150000 100000": microseconds in each period; "max" where there is no limit
+            quota, _, period = _read(folder / "cpu.max").partition(" ")
+        else:  # -1 where there is no limit
+            quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+        if quota.isdecimal() and period.isdecimal():
+            shares.append(max(1, math.ceil(int(quota) / int(period))))
+    return min(shares)
+
+
+def usable_memory() -> int:
+    """Bytes of memory that this process may fill: the machine's, or less where its container has a limit."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for folder, version in _control_groups("memory"):
+        limit = _read(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"))
+        if limit.isdecimal():
+            limits.append(int(limit))
+    return min(limits)
+
+
+def _control_groups(controller: str) -> Iterator[tuple[Path, int]]:
+    """The folders, and the version, of this process's control group and of all groups that hold it: each may have a limit.
+
+    Lines of /proc/self/cgroup are "0::/path" for version 2 and "9:memory:/path" for version 1. Inside a container the path
+    may be one of the host's, which is not to be seen there; the container's own group then lies at the root.
+    """
+    for line in _read(OWN_GROUPS).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, version = GROUPS, 2
+        elif controller in controllers.split(","):
+            root, version = GROUPS / controller, 1
+        else:
+            continue
+        folder = root / path.lstrip("/")
+        yield folder, version
+        yield from ((parent, version) for parent in folder.parents if parent.is_relative_to(root))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
