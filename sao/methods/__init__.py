@@ -12,12 +12,15 @@ from sao.methods.method import Method, NonFiniteError
 from sao.methods.simclr import SimCLR
 from sao.methods.structural import Networks, Structural
 from sao.networks import (
-    BigGANDiscriminator,
+    BigGANEncoder,
     Discriminator,
+    EmbeddingHead,
     Generator,
-    VectorDiscriminator,
+    ResNet,
+    ScoreHead,
+    VectorEncoder,
     VectorGenerator,
-    discriminator_stages,
+    resnet_stages,
 )
 from sao.randomness import derived_seed
 
@@ -88,7 +91,7 @@ def build_networks(config: Config, shape: tuple[int, ...]) -> Networks:
     if len(shape) == 1:
         discriminator = _vector_discriminator(config.discriminator, shape[0], embedding_size)
         generator = VectorGenerator(shape[0], config.generator.width, config.generator.depth, latent_size)
-        return Networks(discriminator, generator, latent_size, discriminator.backbone_size, embedding_size)
+        return Networks(discriminator, generator, latent_size, discriminator.feature_size, embedding_size)
     channels, height, width = shape
     if height != width or not 8 <= height <= 256:
         raise InputError(f"images must be square with 8 to 256 pixels a side, got {height}x{width}: set --data.size")
@@ -100,26 +103,29 @@ def build_networks(config: Config, shape: tuple[int, ...]) -> Networks:
                 raise InputError("discriminator.kind biggan gives an image one score: set --objective.distance hinge")
             discriminator = _biggan_discriminator(config.discriminator, channels, height)
     generator = Generator(height, channels, config.generator.width, config.generator.depth, latent_size)
-    return Networks(discriminator, generator, latent_size, discriminator.backbone_size, embedding_size)
+    return Networks(discriminator, generator, latent_size, discriminator.feature_size, embedding_size)
 
 
-def _vector_discriminator(options: DiscriminatorOptions, inputs: int, embedding_size: int) -> VectorDiscriminator:
+def _vector_discriminator(options: DiscriminatorOptions, inputs: int, embedding_size: int) -> Discriminator:
     if options.kind != "resnet":
         raise InputError(f"discriminator.kind {options.kind} is for images, and this data is vectors: leave it out")
     width = (options.widths or (128,))[-1]
-    return VectorDiscriminator(inputs, width, options.blocks, embedding_size, options.spectral_normalisation)
+    encoder = VectorEncoder(inputs, width, options.blocks, options.spectral_normalisation)
+    return Discriminator(encoder, EmbeddingHead(width, embedding_size, options.spectral_normalisation))
 
 
 def _discriminator(options: DiscriminatorOptions, channels: int, size: int, embedding_size: int) -> Discriminator:
-    widths, downsample = discriminator_stages(size, options.widths)
+    widths, downsample = resnet_stages(size, options.widths)
     blocks = [options.blocks] * len(widths)
-    return Discriminator(channels, widths, blocks, downsample, embedding_size, options.spectral_normalisation)
+    encoder = ResNet(channels, widths, blocks, downsample, options.spectral_normalisation)
+    return Discriminator(encoder, EmbeddingHead(widths[-1], embedding_size, options.spectral_normalisation))
 
 
-def _biggan_discriminator(options: DiscriminatorOptions, channels: int, size: int) -> BigGANDiscriminator:
+def _biggan_discriminator(options: DiscriminatorOptions, channels: int, size: int) -> Discriminator:
     if size >= 64:
         raise InputError(f"discriminator.kind biggan is BigGAN's for small images, got {size}x{size}: set --data.size 32")
-    return BigGANDiscriminator(channels, (options.widths or (256,))[-1])
+    encoder = BigGANEncoder(channels, (options.widths or (256,))[-1])
+    return Discriminator(encoder, ScoreHead(encoder.feature_size))
 
 
 def _arguments(optimiser: Optimiser) -> dict:

@@ -1,17 +1,23 @@
-"""Discriminators and generators, for images of any size from 8 to 256 and for vectors."""
+"""Encoders, heads and generators, for images of any size from 8 to 256 and for vectors."""
 
 from sao.networks.average import MovingAverage
 from sao.networks.biggan import Generator
-from sao.networks.biggan_discriminator import BigGANDiscriminator
-from sao.networks.mlp import VectorDiscriminator, VectorGenerator
-from sao.networks.resnet import Discriminator, discriminator_stages
+from sao.networks.biggan_encoder import BigGANEncoder
+from sao.networks.discriminator import Discriminator, Encoder
+from sao.networks.head import EmbeddingHead, ScoreHead
+from sao.networks.mlp import VectorEncoder, VectorGenerator
+from sao.networks.resnet import ResNet, resnet_stages
 
 __all__ = [
-    "BigGANDiscriminator",
+    "BigGANEncoder",
     "Discriminator",
+    "EmbeddingHead",
+    "Encoder",
     "Generator",
     "MovingAverage",
-    "VectorDiscriminator",
+    "ResNet",
+    "ScoreHead",
+    "VectorEncoder",
     "VectorGenerator",
-    "discriminator_stages",
+    "resnet_stages",
 ]

@@ -1,9 +1,9 @@
 """What networks of images share: the layout in memory of their weights and activations."""
 
-from abc import ABC, abstractmethod
-
 import torch
 from torch import Tensor, nn
+
+from sao.networks.discriminator import Encoder
 
 
 class ImageNetwork(nn.Module):
@@ -15,24 +15,9 @@ class ImageNetwork(nn.Module):
         self.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
 
 
-class ImageEncoder(ImageNetwork, ABC):
-    """A discriminator: `features` of images, and what its `head` makes of them."""
-
+class ImageEncoder(ImageNetwork, Encoder):
     channels: int
     reduction: int  # from the side of an image to that of its last feature map
-    head: nn.Module
-
-    @abstractmethod
-    def features(self, images: Tensor) -> Tensor:
-        """The backbone features, for evaluation and as keys; the head is not run."""
-
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.features(images)
-        return features, self.head(features)
-
-    def embed(self, images: Tensor) -> Tensor:
-        """The unnormalised embeddings alone: the function whose Jacobian is kept smooth."""
-        return self(images)[1]
 
     def arranged(self, images: Tensor) -> Tensor:
         """The images in this network's layout, if it can take them."""

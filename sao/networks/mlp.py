@@ -7,50 +7,35 @@ from sao import distributed
 from sao.networks.activation import ELU
 from sao.networks.batchnorm import ConditionalBatchNorm
 from sao.networks.checks import check_latents, check_sizes
+from sao.networks.discriminator import Encoder
 from sao.networks.groupnorm import group_norm
-from sao.networks.head import EmbeddingHead
 from sao.networks.spectral import normalise_spectrally
 
 
-class VectorDiscriminator(nn.Module):
-    """(n, inputs) → backbone features (n, width) and unnormalised embeddings (n, embedding_size).
+class VectorEncoder(Encoder):
+    """(n, inputs) → backbone features (n, width).
 
     GroupNorm sits on each residual branch and never on the stem: a normalised stem would forget how long the vector is.
     """
 
-    def __init__(
-        self,
-        inputs: int,
-        width: int = 128,
-        depth: int = 4,
-        embedding_size: int = 32,
-        spectral_normalisation: bool = False,
-    ) -> None:
+    def __init__(self, inputs: int, width: int = 128, depth: int = 4, spectral_normalisation: bool = False) -> None:
         super().__init__()
-        check_sizes(inputs=inputs, width=width, depth=depth, embedding_size=embedding_size)
-        self.inputs, self.backbone_size, self.embedding_size = inputs, width, embedding_size
+        check_sizes(inputs=inputs, width=width, depth=depth)
+        self.inputs, self.feature_size = inputs, width
         self.stem = nn.Linear(inputs, width)
         self.activation = ELU()
         self.blocks = nn.Sequential(*[ResidualLayer(width) for _ in range(depth)])
-        self.head = EmbeddingHead(width, embedding_size)
         if spectral_normalisation:
             normalise_spectrally(self)
 
-    def features(self, vectors: Tensor) -> Tensor:
-        if vectors.ndim != 2 or len(vectors) == 0 or vectors.shape[1] != self.inputs:
-            raise ValueError(f"vectors must have shape (n > 0, {self.inputs}), got {tuple(vectors.shape)}")
-        return self.blocks(self.activation(self.stem(vectors)))
-
-    def forward(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.features(vectors)
-        return features, self.head(features)
-
-    def embed(self, vectors: Tensor) -> Tensor:
-        return self(vectors)[1]
+    def forward(self, inputs: Tensor) -> Tensor:
+        if inputs.ndim != 2 or len(inputs) == 0 or inputs.shape[1] != self.inputs:
+            raise ValueError(f"vectors must have shape (n > 0, {self.inputs}), got {tuple(inputs.shape)}")
+        return self.blocks(self.activation(self.stem(inputs)))
 
 
 class ResidualLayer(nn.Module):
-    """The vector version of the discriminator's residual block: no first norm, GroupNorm before the sum."""
+    """The vector version of the ResNet's residual block: no first norm, GroupNorm before the sum."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

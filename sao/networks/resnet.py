@@ -1,4 +1,4 @@
-"""The paper's discriminator: a ResNet whose samples never interact, so that each has a Jacobian of its own."""
+"""The paper's encoder: a ResNet whose samples never interact, so that each has a Jacobian of its own."""
 
 from collections.abc import Sequence
 
@@ -10,16 +10,15 @@ from sao.networks.activation import ELU
 from sao.networks.checks import check_sizes
 from sao.networks.convolution import Convolution
 from sao.networks.groupnorm import group_norm
-from sao.networks.head import EmbeddingHead
 from sao.networks.layout import ImageEncoder
 from sao.networks.spectral import normalise_spectrally
 
 
-class Discriminator(ImageEncoder):
-    """(n, c, h, w) in [-1, 1] → backbone features (n, widths[-1]) and unnormalised embeddings (n, embedding_size).
+class ResNet(ImageEncoder):
+    """(n, c, h, w) in [-1, 1] → backbone features (n, widths[-1]).
 
     A ResNet-18 with 3x3 stem and no max-pool, average pooling instead of strides, GroupNorm instead of BatchNorm, no first norm
-    in a block, ELU instead of ReLU. The defaults are the paper's 32x32 network; `discriminator_stages` knows the others.
+    in a block, ELU instead of ReLU. The defaults are the paper's 32x32 network; `resnet_stages` knows the others.
     """
 
     def __init__(
@@ -28,7 +27,6 @@ class Discriminator(ImageEncoder):
         widths: Sequence[int] = (64, 128, 256, 512),
         blocks: Sequence[int] = (2, 2, 2, 2),
         downsample: Sequence[bool] = (False, True, True, True),
-        embedding_size: int = 128,
         spectral_normalisation: bool = False,
     ) -> None:
         super().__init__()
@@ -37,10 +35,10 @@ class Discriminator(ImageEncoder):
                 f"widths, blocks and downsample must have one entry for each stage, "
                 f"got {len(widths)}, {len(blocks)} and {len(downsample)}"
             )
-        check_sizes(channels=channels, embedding_size=embedding_size, widths=min(widths), blocks=min(blocks))
+        check_sizes(channels=channels, widths=min(widths), blocks=min(blocks))
         self.channels = channels
         self.reduction = 2 ** sum(downsample)
-        self.backbone_size, self.embedding_size = widths[-1], embedding_size
+        self.feature_size = widths[-1]
         self.stem = Convolution(channels, widths[0], 3)
         self.activation = ELU()
         stages: list[nn.Module] = []
@@ -50,7 +48,6 @@ class Discriminator(ImageEncoder):
                 stages.append(Block(inputs, width, downsample=pooled and index == 0))
                 inputs = width
         self.stages = nn.Sequential(*stages)
-        self.head = EmbeddingHead(widths[-1], embedding_size)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -58,8 +55,8 @@ class Discriminator(ImageEncoder):
         if spectral_normalisation:
             normalise_spectrally(self)
 
-    def features(self, images: Tensor) -> Tensor:
-        return self.stages(self.activation(self.stem(self.arranged(images)))).mean((2, 3))
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.stages(self.activation(self.stem(self.arranged(inputs)))).mean((2, 3))
 
 
 class Block(nn.Module):
@@ -83,7 +80,7 @@ class Block(nn.Module):
         return self.activation(residual, self.shortcut(x))
 
 
-def discriminator_stages(size: int, widths: Sequence[int] | None = None) -> tuple[list[int], list[bool]]:
+def resnet_stages(size: int, widths: Sequence[int] | None = None) -> tuple[list[int], list[bool]]:
     """Widths and reductions for images of a size: the paper's two networks at 32 and 128, and the same rule elsewhere.
 
     Up to 63 pixels the first stage keeps the resolution (32: 8-fold reduction); from 64 on the first stage is doubled and

@@ -196,7 +196,7 @@ def test_no_pass_of_the_discriminator_is_larger_than_a_part(part):
     method = built(train__micro_batch=part)
     sizes: list[int] = []
     for network in (method.discriminator, method.average_discriminator.network):
-        stem = network.get_submodule("stem")
+        stem = network.get_submodule("encoder.stem")
         stem.register_forward_hook(lambda module, arguments, output: sizes.append(len(arguments[0])))
     method.step(inputs(), 0)
     assert max(sizes) == part

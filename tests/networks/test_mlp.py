@@ -2,54 +2,51 @@ import pytest
 import torch
 from torch import nn
 
-from sao.networks import VectorDiscriminator, VectorGenerator
+from sao.networks import VectorEncoder, VectorGenerator
 
 
 @pytest.mark.parametrize(("inputs", "width", "depth"), [(2, 16, 1), (64, 50, 3), (1, 8, 2)])
 def test_shapes_of_the_pair(inputs, width, depth):
-    discriminator = VectorDiscriminator(inputs, width, depth, 6)
+    encoder = VectorEncoder(inputs, width, depth)
     generator = VectorGenerator(inputs, width, depth, 5)
     vectors = generator(torch.randn(4, 5, generator=torch.Generator().manual_seed(0)))
     assert vectors.shape == (4, inputs)
-    features, embeddings = discriminator(vectors)
-    assert features.shape == (4, width)
-    assert embeddings.shape == (4, 6)
-    assert torch.equal(discriminator.features(vectors), features)
-    assert torch.equal(discriminator.embed(vectors), embeddings)
-    embeddings.square().sum().backward()
-    for network in (discriminator, generator):
+    features = encoder(vectors)
+    assert features.shape == (4, encoder.feature_size) == (4, width)
+    features.square().sum().backward()
+    for network in (encoder, generator):
         assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
 @pytest.mark.parametrize("spectral", [False, True])
-def test_vectors_never_interact_in_the_discriminator(spectral):
-    network = VectorDiscriminator(3, 32, 2, 6, spectral).double().eval()
+def test_vectors_never_interact_in_the_encoder(spectral):
+    network = VectorEncoder(3, 32, 2, spectral).double().eval()
     vectors = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    embeddings = network.embed(vectors)
-    (gradient,) = torch.autograd.grad(embeddings[1].square().sum(), vectors)
+    features = network(vectors)
+    (gradient,) = torch.autograd.grad(features[1].square().sum(), vectors)
     assert gradient[1].abs().sum() > 0
     assert (gradient[[0, 2]] == 0).all()
-    torch.testing.assert_close(network.embed(vectors[1:2]), embeddings[1:2])
+    torch.testing.assert_close(network(vectors[1:2]), features[1:2])
 
 
 def test_the_length_of_a_vector_is_not_forgotten():
-    network = VectorDiscriminator(2, 32, 2, 6)
+    network = VectorEncoder(2, 32, 2)
     point = torch.tensor([[1.0, 2.0]])
-    assert (network.embed(point) - network.embed(5 * point)).abs().max() > 1e-3
+    assert (network(point) - network(5 * point)).abs().max() > 1e-3
 
 
 def test_normalisation_is_that_of_the_image_networks():
     """Groups of 16 channels in D; in G batch statistics conditioned on the latent, and spectral normalisation."""
-    norms = [m for m in VectorDiscriminator(2, 64, 3).modules() if isinstance(m, nn.GroupNorm)]
+    norms = [m for m in VectorEncoder(2, 64, 3).modules() if isinstance(m, nn.GroupNorm)]
     assert len(norms) == 3
     assert all(norm.num_channels // norm.num_groups == 16 for norm in norms)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        networks = [VectorGenerator(2, 16, 2, 5), VectorDiscriminator(5, 16, 2, 6, True)]
+        networks = [VectorGenerator(2, 16, 2, 5), VectorEncoder(5, 16, 2, True)]
         for _ in range(80):
             for network in networks:
                 network(torch.randn(3, 5))
-    for network, count in zip(networks, [2 + 2 * 3, 1 + 2 * 2 + 2], strict=True):
+    for network, count in zip(networks, [2 + 2 * 3, 1 + 2 * 2], strict=True):
         layers = [m for m in network.eval().modules() if isinstance(m, nn.Linear)]
         assert len(layers) == count
         for layer in layers:
@@ -59,7 +56,7 @@ def test_normalisation_is_that_of_the_image_networks():
 @pytest.mark.parametrize("vectors", [torch.zeros(0, 3), torch.zeros(3), torch.zeros(2, 4)])
 def test_wrong_vectors_are_named(vectors):
     with pytest.raises(ValueError, match=r"^vectors "):
-        VectorDiscriminator(3, 16, 1)(vectors)
+        VectorEncoder(3, 16, 1)(vectors)
 
 
 @pytest.mark.parametrize("latents", [torch.zeros(0, 5), torch.zeros(5), torch.zeros(2, 4), torch.zeros(1, 5)])
@@ -73,7 +70,7 @@ def test_one_latent_is_enough_to_sample():
     assert VectorGenerator(3, 16, 1, 5).eval()(torch.zeros(1, 5)).shape == (1, 3)
 
 
-@pytest.mark.parametrize("network", [VectorDiscriminator, VectorGenerator])
+@pytest.mark.parametrize("network", [VectorEncoder, VectorGenerator])
 @pytest.mark.parametrize("name", ["width", "depth"])
 def test_wrong_options_are_named(network, name):
     with pytest.raises(ValueError, match=f"^{name} "):

@@ -5,21 +5,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.networks import Discriminator, discriminator_stages
+from sao.networks import Discriminator, EmbeddingHead, ResNet, resnet_stages
 from sao.networks.resnet import Block, group_norm
 from sao.smoothness import jacobian_norm
 
 
-def narrow(size: int, channels: int = 3, spectral: bool = False) -> Discriminator:
-    widths, downsample = discriminator_stages(size, [4, 4, 8, 8, 16] if size >= 64 else [4, 8, 8, 16])
-    return Discriminator(channels, widths, [1] * len(widths), downsample, 6, spectral)
+def narrow(size: int, channels: int = 3, spectral: bool = False) -> ResNet:
+    widths, downsample = resnet_stages(size, [4, 4, 8, 8, 16] if size >= 64 else [4, 8, 8, 16])
+    return ResNet(channels, widths, [1] * len(widths), downsample, spectral)
 
 
 def parameters(network: nn.Module) -> int:
     return sum(p.numel() for p in network.parameters())
 
 
-def last_map(network: Discriminator, size: int, channels: int = 3) -> torch.Size:
+def last_map(network: ResNet, size: int, channels: int = 3) -> torch.Size:
     shapes = []
     network.stages.register_forward_hook(lambda module, inputs, outputs: shapes.append(outputs.shape))
     with torch.no_grad():
@@ -28,24 +28,24 @@ def last_map(network: Discriminator, size: int, channels: int = 3) -> torch.Size
 
 
 def test_the_papers_network_has_eleven_and_a_half_million_parameters():
-    network = Discriminator()
-    assert parameters(network) == pytest.approx(11.5e6, rel=0.01)
-    assert (network.backbone_size, network.embedding_size) == (512, 128)
-    assert last_map(network, 32) == (1, 512, 4, 4)
+    encoder, head = ResNet(), EmbeddingHead(512, 128)
+    assert parameters(Discriminator(encoder, head)) == pytest.approx(11.5e6, rel=0.01)
+    assert encoder.feature_size == 512
+    assert last_map(encoder, 32) == (1, 512, 4, 4)
 
 
 def test_the_papers_network_for_128_pixels_reduces_32_times():
-    widths, downsample = discriminator_stages(128)
+    widths, downsample = resnet_stages(128)
     assert widths == [64, 64, 128, 256, 512]
     assert all(downsample)
     assert narrow(128).reduction == 32
     assert last_map(narrow(128), 128)[2:] == (4, 4)
-    assert last_map(Discriminator(3, widths, [2] * 5, downsample), 128) == (1, 512, 4, 4)
+    assert last_map(ResNet(3, widths, [2] * 5, downsample), 128) == (1, 512, 4, 4)
 
 
 def test_the_papers_network_is_built_as_the_paper_says():
     """Average pools instead of strides, no max-pool, no first norm, 16 channels a group, ELU, no bias beside a norm."""
-    network = Discriminator()
+    network = ResNet()
     convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
     norms = [m for m in network.modules() if isinstance(m, nn.GroupNorm)]
     kinds = {type(m) for m in network.modules()}
@@ -80,19 +80,11 @@ def test_block_is_pool_conv_elu_conv_norm_plus_shortcut(inputs, outputs, downsam
 @pytest.mark.parametrize("channels", [1, 4])
 def test_any_size_and_channel_count(size, channels):
     network = narrow(size, channels)
-    features, embeddings = network(torch.rand(2, channels, size, size))
+    features = network(torch.rand(2, channels, size, size))
     assert features.shape == (2, 16)
-    assert embeddings.shape == (2, 6)
     assert min(last_map(network, size, channels)[2:]) >= 2
-    embeddings.sum().backward()
+    features.square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
-
-
-def test_features_and_embed_are_the_two_halves_of_forward():
-    network, images = narrow(16), torch.rand(2, 3, 16, 16)
-    features, embeddings = network(images)
-    assert torch.equal(network.features(images), features)
-    assert torch.equal(network.embed(images), embeddings)
 
 
 @pytest.mark.parametrize("spectral", [False, True])
@@ -100,13 +92,13 @@ def test_samples_never_interact(spectral):
     """In the paper's way of training too: nothing differs between training and evaluation mode."""
     network = narrow(16, spectral=spectral).double().eval()
     images = torch.randn(3, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    embeddings = network.embed(images.requires_grad_())
-    (gradient,) = torch.autograd.grad(embeddings[1].square().sum(), images)
+    features = network(images.requires_grad_())
+    (gradient,) = torch.autograd.grad(features[1].square().sum(), images)
     assert gradient[1].abs().sum() > 0
     assert (gradient[[0, 2]] == 0).all()
-    torch.testing.assert_close(network.embed(images[1:2]), embeddings[1:2])
+    torch.testing.assert_close(network(images[1:2]), features[1:2])
     if not spectral:
-        torch.testing.assert_close(network.train().embed(images), embeddings)
+        torch.testing.assert_close(network.train()(images), features)
 
 
 def test_spectral_normalisation_holds_every_weight_at_norm_one():
@@ -116,7 +108,7 @@ def test_spectral_normalisation_holds_every_weight_at_norm_one():
         for _ in range(60):
             network(torch.zeros(1, 3, 8, 8))
     layers = [m for m in network.eval().modules() if isinstance(m, nn.Conv2d | nn.Linear)]
-    assert len(layers) == 1 + 4 * 2 + 3 + 2
+    assert len(layers) == 1 + 4 * 2 + 3
     for layer in layers:
         assert torch.linalg.matrix_norm(layer.weight.flatten(1), ord=2).item() == pytest.approx(1, rel=0.01)
     plain = torch.linalg.matrix_norm(narrow(8).stem.weight.flatten(1), ord=2)
@@ -126,7 +118,7 @@ def test_spectral_normalisation_holds_every_weight_at_norm_one():
 @pytest.mark.parametrize("spectral", [False, True])
 def test_the_jacobian_penalty_trains_it(spectral):
     network = narrow(8, spectral=spectral)
-    norms = jacobian_norm(network.embed, torch.rand(2, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    norms = jacobian_norm(network, torch.rand(2, 3, 8, 8), generator=torch.Generator().manual_seed(0))
     norms.sum().backward()
     assert network.stem.weight.isfinite().all()
     gradients = [p.grad for name, p in network.named_parameters() if p.ndim > 1]
@@ -142,9 +134,9 @@ def test_groups_divide_any_width(channels):
 
 
 def test_widths_of_ones_own_choose_the_depth():
-    widths, downsample = discriminator_stages(32, [16, 32])
+    widths, downsample = resnet_stages(32, [16, 32])
     assert (widths, downsample) == ([16, 32], [False, True])
-    assert discriminator_stages(8)[1] == [False, True, True, False]
+    assert resnet_stages(8)[1] == [False, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -168,9 +160,8 @@ def test_wrong_images_are_named(images: Tensor):
         ({"widths": (8, 8)}, "widths"),
         ({"blocks": (1, 1, 1, 0)}, "blocks"),
         ({"channels": 0}, "channels"),
-        ({"embedding_size": 0}, "embedding_size"),
     ],
 )
 def test_wrong_options_are_named(change, name):
     with pytest.raises(ValueError, match=name):
-        Discriminator(**change)
+        ResNet(**change)

@@ -1,4 +1,4 @@
-"""BigGAN's discriminator: its size, its normalisation, and where it is refused."""
+"""BigGAN's discriminator, of encoder and score: its size, its normalisation, and where it is refused."""
 
 import pytest
 import tiny
@@ -8,30 +8,35 @@ from torch import nn
 from sao.config import build
 from sao.errors import InputError
 from sao.methods import build_networks
-from sao.networks import BigGANDiscriminator
-from sao.networks.biggan_discriminator import Block
+from sao.networks import BigGANEncoder, Discriminator, ScoreHead
+from sao.networks.biggan_encoder import Block
 
 HINGE = {"discriminator": {"kind": "biggan"}, "objective": {"distance": "hinge"}}
 
 
+def discriminator(channels: int = 3, width: int = 256) -> Discriminator:
+    return Discriminator(BigGANEncoder(channels, width), ScoreHead(width))
+
+
 def test_it_has_the_size_that_the_paper_gives():
-    assert sum(p.numel() for p in BigGANDiscriminator().parameters()) == pytest.approx(4.2e6, rel=0.01)
+    assert sum(p.numel() for p in discriminator().parameters()) == pytest.approx(4.2e6, rel=0.01)
 
 
 @pytest.mark.parametrize("size", [8, 16, 17, 32])
 def test_features_are_sums_and_the_score_is_linear_in_them(size):
-    network = BigGANDiscriminator(channels=1, width=12).eval()
+    network = discriminator(channels=1, width=12).eval()
     images = torch.randn(3, 1, size, size)
     features, scores = network(images)
     assert features.shape == (3, 12)
     assert scores.shape == (3, 1)
     assert float(features.detach().min()) >= 0
     torch.testing.assert_close(network.features(images), features)
-    torch.testing.assert_close(network.embed(images), network.head(features))
+    at_zero = network.head(torch.zeros_like(features))
+    torch.testing.assert_close(network.head(3 * features) - at_zero, 3 * (scores - at_zero))
 
 
 def test_every_layer_has_spectral_norm_one():
-    network = BigGANDiscriminator(width=8)
+    network = discriminator(width=8)
     for _ in range(60):  # each pass in training makes one power iteration
         network(torch.randn(2, 3, 8, 8))
     network.eval()
@@ -43,8 +48,8 @@ def test_every_layer_has_spectral_norm_one():
 
 
 def test_samples_do_not_interact():
-    network, images = BigGANDiscriminator(width=4).eval(), torch.randn(3, 3, 8, 8).requires_grad_()
-    (gradient,) = torch.autograd.grad(network.embed(images)[1].sum(), images)
+    network, images = discriminator(width=4).eval(), torch.randn(3, 3, 8, 8).requires_grad_()
+    (gradient,) = torch.autograd.grad(network(images)[1][1].sum(), images)
     assert gradient[1].abs().sum() > 0
     assert (gradient[[0, 2]] == 0).all()
 

@@ -1,4 +1,4 @@
-"""BigGAN's own discriminator for 32x32 images, without classes: the baseline of the paper's."""
+"""The body of BigGAN's own discriminator for 32x32 images, without classes: the baseline of the paper's."""
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,8 @@ from sao.networks.spectral import normalise_spectrally
 REDUCTIONS = (True, True, False, False)  # one block each
 
 
-class BigGANDiscriminator(ImageEncoder):
-    """(n, c, h, w) in [-1, 1] → backbone features (n, width), summed over all positions, and scores (n, 1).
+class BigGANEncoder(ImageEncoder):
+    """(n, c, h, w) in [-1, 1] → backbone features (n, width), summed over all positions.
 
     Four residual blocks of one width with ReLU, of which the first two halve the image by average pooling; every layer is
     normalised spectrally and there is no other norm. The defaults are BigGAN's for CIFAR-10: 64 channels times 4.
@@ -21,20 +21,19 @@ class BigGANDiscriminator(ImageEncoder):
     def __init__(self, channels: int = 3, width: int = 256) -> None:
         super().__init__()
         check_sizes(channels=channels, width=width)
-        self.channels, self.backbone_size, self.embedding_size = channels, width, 1
+        self.channels, self.feature_size = channels, width
         self.reduction = 2 ** sum(REDUCTIONS)
         inputs = [channels] + [width] * (len(REDUCTIONS) - 1)
         blocks = zip(inputs, REDUCTIONS, strict=True)
         self.blocks = nn.Sequential(*[Block(i, width, pooled, first=n == 0) for n, (i, pooled) in enumerate(blocks)])
-        self.head = nn.Linear(width, 1)
         for module in self.modules():
-            if isinstance(module, nn.Conv2d | nn.Linear):
+            if isinstance(module, nn.Conv2d):
                 nn.init.orthogonal_(module.weight)
         self.use_layout(torch.channels_last)
         normalise_spectrally(self)
 
-    def features(self, images: Tensor) -> Tensor:
-        return F.relu(self.blocks(self.arranged(images))).sum((2, 3))
+    def forward(self, inputs: Tensor) -> Tensor:
+        return F.relu(self.blocks(self.arranged(inputs))).sum((2, 3))
 
 
 class Block(nn.Module):
