@@ -1,9 +1,9 @@
 """The same step, arranged literally as the authors' code arranges it: the baseline that ours is measured against.
 
-Mathematics, draws and updates are those of `Structural`; the arrangement is the one described for the released code: contiguous
-layout and torch's own operators, a graph for every pass, the momentum encoder run for real and generated samples in both
-passes, the Jacobian by a forward pass of its own with vmap of jvp and one reverse pass more than needed, and D's parameters
-collecting gradients during the generator's pass.
+Draws and updates are those of `Structural`, losses those of `sao.benchmark.reference`; the arrangement is the one described for
+the released code: contiguous layout and torch's own operators, a graph for every pass, the momentum encoder run for real and
+generated samples in both passes, the Jacobian by a forward pass of its own with vmap of jvp and one reverse pass more than
+needed, and D's parameters collecting gradients during the generator's pass.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp, vmap
 from torch.nn import functional as F
 
+from sao.benchmark import reference
 from sao.methods.structural import Structural
 from sao.networks import Generator
 from sao.networks.activation import ELU
@@ -43,7 +44,10 @@ class Literal(Structural):
         both = torch.cat([real, fake])
         embeddings = self.discriminator(both)[1]
         norms = self._literal_norms(both, step)
-        losses, watched = self._discriminator_losses(embeddings, keys, norms)
+        real_z, fake_z, real_k, fake_k, norms = self._gathered(embeddings, keys, norms)
+        bank = None if self.bank is None else self.bank.contents()
+        losses = reference.discriminator_terms(self._settings, real_z, fake_z, (real_k, fake_k), bank, norms)
+        watched = reference.watched(self._settings, real_z, fake_z, norms)
         self.optimisers["discriminator"].zero_grad()
         torch.stack(list(losses.values())).sum().backward()
         return self._update("discriminator", list(self.discriminator.parameters()), losses, watched), real_keys
@@ -53,13 +57,18 @@ class Literal(Structural):
         keys = torch.cat([real_keys, self._keys(fake)])
         embeddings = self.discriminator(torch.cat([real, fake]))[1]
         real_z, fake_z, real_k, fake_k, _ = self._gathered(embeddings, keys, None)
-        losses = self._generator_losses(real_z, fake_z, real_k, fake_k)
+        bank = None if self.bank is None else self.bank.contents()
+        losses = reference.generator_terms(self._settings, real_z, fake_z, (real_k, fake_k), bank)
         self.optimisers["generator"].zero_grad()
         torch.stack(list(losses.values())).sum().backward()
         scalars = self._update("generator", list(self.generator.parameters()), losses, {})
         if self.bank is not None:
             self.bank.push(F.normalize(real_z.detach()), real_k)
         return scalars
+
+    @property
+    def _settings(self) -> reference.Settings:
+        return reference.Settings(**{name: getattr(self.objective, name) for name in reference.Settings.__dataclass_fields__})
 
     def _literal_norms(self, both: Tensor, step: int) -> Tensor:
         """sg(u) J sg(v) with u = Jv/|Jv| by vmap of jvp and v = uJ/|uJ| by a reverse pass, then one more product."""

@@ -1,0 +1,121 @@
+"""What D and G minimise, written as the paper reads: explicit matrices, determinants, inverses, one line for each term.
+
+The oracle of the method and the losses of its literal arrangement. It shares no code with the rest of the package, so that a
+sign or a factor that is wrong there is seen here. Axes: n batch, m pool, p embedding, b backbone (key).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Terms = dict[str, Tensor]
+Rows = tuple[Tensor, Tensor]  # embeddings (m, p) and keys (m, b)
+
+
+@dataclass(frozen=True)
+class Settings:
+    distance: str = "jensen_shannon"  # or bhattacharyya, hinge
+    covariance: str = "full"  # or diagonal
+    centre: str = "sphere"  # or mean
+    epsilon: float = 0.5
+    cluster_weight: float = 3.0  # λ_c
+    neighbours: int = 1  # K
+    skip_first_fake: bool = False
+    smoothness_weight: float = 5.0  # λ_s
+    lipschitz: float = 1.0
+    norm_weight: float = 4.0  # λ_h
+    norm_side: str = "floor"  # or ceiling
+
+
+def discriminator_terms(
+    settings: Settings, real: Tensor, fake: Tensor, keys: Rows, bank: Rows | None, jacobian_norms: Tensor | None
+) -> Terms:
+    """D minimises −d + λ_c (sim_fake − sim_real) + λ_s (smooth + λ_h norm_hinge), of unnormalised embeddings (n, p).
+
+    `keys` are those of real and of generated samples. Without a bank nothing is grouped, without norms nothing smoothed.
+    """
+    terms: Terms = {}
+    if settings.distance == "hinge":
+        terms["adversarial_hinge"] = (1 - real).clamp(min=0).mean() + (1 + fake).clamp(min=0).mean()
+    else:
+        terms["distance"] = -distance(settings, unit(real), unit(fake))
+        if bank is not None:
+            sim_real, sim_fake = similarities(settings, real, fake, keys, bank)
+            terms["similarity_real"] = settings.cluster_weight * -sim_real
+            terms["similarity_fake"] = settings.cluster_weight * sim_fake
+    if settings.smoothness_weight > 0:
+        norms = torch.cat([real, fake]).square().sum(1).sqrt()
+        beyond = 1 - norms if settings.norm_side == "floor" else norms - 1
+        norm_hinge = beyond.clamp(min=0).square().mean()
+        terms["norm_hinge"] = settings.smoothness_weight * (settings.norm_weight * norm_hinge)
+    if jacobian_norms is not None:
+        smooth = (jacobian_norms - settings.lipschitz).square().mean()
+        terms["smoothness"] = settings.smoothness_weight * smooth
+    return terms
+
+
+def generator_terms(settings: Settings, real: Tensor, fake: Tensor, keys: Rows, bank: Rows | None) -> Terms:
+    """G minimises d − λ_c sim_fake."""
+    if settings.distance == "hinge":
+        return {"adversarial_hinge": -fake.mean()}
+    terms = {"distance": distance(settings, unit(real), unit(fake))}
+    if bank is not None:
+        _, sim_fake = similarities(settings, real, fake, keys, bank)
+        terms["similarity_fake"] = -settings.cluster_weight * sim_fake
+    return terms
+
+
+def watched(settings: Settings, real: Tensor, fake: Tensor, jacobian_norms: Tensor | None) -> Terms:
+    """What D's update logs beside its terms."""
+    found = {"embedding_norm": torch.cat([real, fake]).detach().square().sum(1).sqrt().mean()}
+    if jacobian_norms is not None:
+        found["jacobian_norm"] = jacobian_norms.detach().mean()
+    if settings.distance != "hinge":
+        found["logdet_real"] = torch.logdet(covariance(settings, unit(real.detach())))
+        found["logdet_fake"] = torch.logdet(covariance(settings, unit(fake.detach())))
+    return found
+
+
+def distance(settings: Settings, real: Tensor, fake: Tensor) -> Tensor:
+    """d of unit embeddings: the Jensen–Shannon divergence or the Bhattacharyya distance of the fitted Gaussians."""
+    of_real, of_fake = covariance(settings, real), covariance(settings, fake)
+    apart = 0.5 * (torch.logdet(of_real) + torch.logdet(of_fake))
+    if settings.distance == "jensen_shannon":
+        together = covariance(settings, torch.cat([real, fake]))
+        return 0.5 * (torch.logdet(together) - apart)
+    middle = (of_real + of_fake) / 2
+    shift = real.mean(0) - fake.mean(0)
+    return shift @ torch.linalg.inv(middle) @ shift / 8 + 0.5 * (torch.logdet(middle) - apart)
+
+
+def covariance(settings: Settings, z: Tensor) -> Tensor:
+    """S + (ε/p) I, always as a (p, p) matrix."""
+    n, p = z.shape
+    middle = z.mean(0)
+    if settings.centre == "sphere":
+        middle = middle / middle.square().sum().sqrt()
+    spread = (z - middle).T @ (z - middle) / n
+    if settings.covariance == "diagonal":
+        spread = torch.diag(torch.diag(spread))
+    return spread + settings.epsilon / p * torch.eye(p, dtype=z.dtype, device=z.device)
+
+
+def similarities(settings: Settings, real: Tensor, fake: Tensor, keys: Rows, bank: Rows) -> tuple[Tensor, Tensor]:
+    """sim_real and sim_fake, both with neighbours among the real batch and the bank."""
+    (real_keys, fake_keys), (bank_embeddings, bank_keys) = keys, bank
+    pool = torch.cat([unit(real), bank_embeddings]), torch.cat([real_keys, bank_keys])
+    sim_real = _similarity(unit(real), real_keys, pool, settings.neighbours, skipped=1)  # a real sample's nearest is itself
+    sim_fake = _similarity(unit(fake), fake_keys, pool, settings.neighbours, skipped=int(settings.skip_first_fake))
+    return sim_real, sim_fake
+
+
+def _similarity(queries: Tensor, query_keys: Tensor, pool: Rows, k: int, skipped: int) -> Tensor:
+    """The mean of query · value over the k entries of the pool whose keys are most similar, after those that are skipped."""
+    values, keys = pool
+    nearest = (query_keys @ keys.T).topk(skipped + k).indices[:, skipped:]
+    return (queries[:, None] * values[nearest]).sum(2).mean()
+
+
+def unit(rows: Tensor) -> Tensor:
+    return rows / rows.square().sum(1, keepdim=True).sqrt()

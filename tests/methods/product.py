@@ -1,0 +1,186 @@
+"""The one place where the whole-step tests know how the package builds a method, what its parts are called and how it draws."""
+
+import copy
+from dataclasses import dataclass, field
+from types import MethodType
+from typing import Any
+
+import reference_step
+import tiny
+import torch
+from torch import Tensor, nn
+
+from sao.benchmark.literal import OPERATORS
+from sao.benchmark.reference import Settings
+from sao.methods import Structural, build_method
+from sao.networks import Generator
+from sao.networks.layout import ImageNetwork
+
+SAMPLES = 1000
+# No weight is 1 and no two are alike, so that no factor can hide.
+SETTINGS = Settings(epsilon=0.3, cluster_weight=0.7, neighbours=2, smoothness_weight=1.3, lipschitz=0.6, norm_weight=2.1)
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    learning_rate: float
+    betas: tuple[float, float]
+    weight_decay: float
+
+
+@dataclass(frozen=True)
+class Options:
+    """A learner in plain words."""
+
+    settings: Settings = SETTINGS
+    shape: tuple[int, ...] = (1, 8, 8)
+    batch: int = 6
+    bank: int = 15  # three steps are more than it holds
+    power_steps: int = 1
+    smooth_every: int = 1
+    micro_batch: int | None = None
+    spectral_normalisation: bool = False
+    kind: str = "resnet"
+    flip: bool = False
+    ema: float = 0.8
+    discriminator: Optimiser = Optimiser(3e-3, (0.4, 0.9), 0.2)
+    generator: Optimiser = Optimiser(2e-3, (0.6, 0.95), 0.1)
+
+
+def built(options: Options) -> Structural:
+    """The product, in float64."""
+    settings = options.settings
+    changes: dict[str, Any] = {
+        "method": "structural",
+        "data__flip": str(options.flip).lower(),
+        "discriminator__kind": options.kind,
+        "discriminator__widths": "[4, 8]" if len(options.shape) == 3 else "[8]",
+        "discriminator__blocks": 1,
+        "discriminator__embedding_size": 5,
+        "discriminator__spectral_normalisation": str(options.spectral_normalisation).lower(),
+        "generator__width": 4,
+        "generator__depth": 1,
+        "objective__distance": settings.distance,
+        "objective__covariance": settings.covariance,
+        "objective__centre": settings.centre,
+        "objective__epsilon": settings.epsilon,
+        "objective__cluster_weight": settings.cluster_weight,
+        "objective__neighbours": settings.neighbours,
+        "objective__skip_first_fake": str(settings.skip_first_fake).lower(),
+        "objective__bank": options.bank,
+        "objective__smoothness_weight": settings.smoothness_weight,
+        "objective__lipschitz": settings.lipschitz,
+        "objective__power_steps": options.power_steps,
+        "objective__smooth_every": options.smooth_every,
+        "objective__norm_weight": settings.norm_weight,
+        "objective__norm_side": settings.norm_side,
+        "train__batch": options.batch,
+        "train__micro_batch": "null" if options.micro_batch is None else options.micro_batch,
+        "train__ema": options.ema,
+    }
+    for player in ("discriminator", "generator"):
+        optimiser: Optimiser = getattr(options, player)
+        changes[f"train__{player}__learning_rate"] = optimiser.learning_rate
+        changes[f"train__{player}__betas"] = list(optimiser.betas)
+        changes[f"train__{player}__weight_decay"] = optimiser.weight_decay
+    method = build_method(tiny.config(**changes), options.shape, SAMPLES).double()
+    assert isinstance(method, Structural)
+    return method
+
+
+def reference(options: Options, method: Structural) -> reference_step.Structural:
+    """The oracle, with copies of the product's networks made of torch's own operators."""
+    return reference_step.Structural(
+        options.settings,
+        stock(method.discriminator),
+        stock(method.generator),
+        reference_step.Average(stock(method.average_discriminator.network), options.ema),
+        reference_step.Average(stock(method.average_generator.network), options.ema),
+        reference_step.AdamW(**vars(options.discriminator)),
+        reference_step.AdamW(**vars(options.generator)),
+        reference_step.Bank(options.bank) if options.settings.cluster_weight > 0 else None,
+        options.power_steps,
+        options.smooth_every,
+    )
+
+
+def stock(network: nn.Module) -> nn.Module:
+    """A copy in the usual layout and without the operators written for speed; it has the same parameters and buffers."""
+    network = copy.deepcopy(network)
+    for module in network.modules():
+        if isinstance(module, ImageNetwork):
+            module.use_layout(torch.contiguous_format)
+        if isinstance(module, Generator):
+            module.frugal = False
+        for kind, forward in OPERATORS.items():
+            if isinstance(module, kind):
+                module.forward = MethodType(forward, module)
+    return network
+
+
+@dataclass
+class Recorded:
+    """What one step of the product was seen to draw and to do."""
+
+    scalars: dict[str, Tensor]
+    real: Tensor  # the batch after augmentation
+    draws: reference_step.Draws
+    gradients: dict[str, Tensor] = field(default_factory=dict)  # discriminator.NAME and generator.NAME
+
+
+def step(method: Structural, inputs: Tensor, number: int) -> Recorded:
+    real: list[Tensor] = []
+    latents: list[Tensor] = []
+    directions: list[Tensor] = []
+    augmentation, start = method.augmentation, method._jacobian_start
+
+    def augmented(*arguments: Any) -> Tensor:
+        real.append(augmentation(*arguments))
+        return real[-1]
+
+    def drawn(*arguments: Any) -> Tensor:
+        directions.append(start(*arguments))
+        return directions[-1]
+
+    method.augmentation, method._jacobian_start = augmented, drawn  # pyright: ignore[reportAttributeAccessIssue]
+    hook = method.generator.register_forward_pre_hook(lambda module, arguments: latents.append(arguments[0]))
+    try:
+        scalars = method.step(inputs, number)
+    finally:
+        hook.remove()
+        method.augmentation = augmentation
+        del method._jacobian_start
+    assert len(real) == 1, "both players see one batch"
+    assert len(directions) <= 1
+    of_discriminator, of_generator = latents
+    draws = reference_step.Draws(of_discriminator, of_generator, directions[0] if directions else None)
+    return Recorded(scalars, real[0], draws, gradients(method))
+
+
+def gradients(method: Structural) -> dict[str, Tensor]:
+    found = {}
+    for player in ("discriminator", "generator"):
+        for name, parameter in getattr(method, player).named_parameters():
+            assert parameter.grad is not None, name
+            found[f"{player}.{name}"] = parameter.grad.clone()
+    return found
+
+
+def state(method: Structural | reference_step.Structural) -> dict[str, Tensor]:
+    """Parameters and buffers of both networks and of their averages."""
+    networks = {
+        "discriminator": method.discriminator,
+        "generator": method.generator,
+        "average discriminator": method.average_discriminator.network,
+        "average generator": method.average_generator.network,
+    }
+    return {f"{owner}: {name}": value for owner, network in networks.items() for name, value in network.state_dict().items()}
+
+
+def bank(method: Structural) -> tuple[Tensor, Tensor] | None:
+    """Embeddings and keys, the oldest first."""
+    if method.bank is None:
+        return None
+    filled, cursor = len(method.bank), int(method.bank.cursor)
+    order = (torch.arange(filled) + (cursor if filled == method.bank.capacity else 0)) % method.bank.capacity
+    return method.bank.embeddings[order], method.bank.keys[order]

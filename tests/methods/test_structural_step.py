@@ -1,0 +1,120 @@
+"""Three whole steps of the paper's method against a slow reference that is written from the definitions."""
+
+from dataclasses import replace
+
+import product
+import pytest
+import reference_step
+import torch
+from product import Options
+from torch import Tensor
+
+from sao.benchmark import reference
+from sao.benchmark.reference import Settings
+
+PLAIN = Options()
+
+
+def case(**changes) -> Options:
+    """Options and settings of the losses by one set of names."""
+    losses = {name: changes.pop(name) for name in list(changes) if name in Settings.__dataclass_fields__}
+    return replace(PLAIN, settings=replace(PLAIN.settings, **losses), **changes)
+
+
+SPECTRAL = {"spectral_normalisation": True, "smoothness_weight": 0}
+HINGE = {"distance": "hinge", "cluster_weight": 0}
+CASES = {
+    "as it is": case(),
+    "diagonal": case(covariance="diagonal"),
+    "plain mean": case(centre="mean"),
+    "diagonal, plain mean": case(covariance="diagonal", centre="mean"),
+    "bhattacharyya": case(distance="bhattacharyya"),
+    "bhattacharyya, diagonal": case(distance="bhattacharyya", covariance="diagonal"),
+    "bhattacharyya, plain mean": case(distance="bhattacharyya", centre="mean"),
+    "bhattacharyya, diagonal, plain mean": case(distance="bhattacharyya", covariance="diagonal", centre="mean"),
+    "hinge": case(**HINGE),
+    "hinge alone": case(**HINGE, smoothness_weight=0),
+    "hinge, biggan": case(**HINGE, smoothness_weight=0, kind="biggan"),
+    "spectral normalisation": case(**SPECTRAL),
+    "spectral normalisation and penalty": case(spectral_normalisation=True),
+    "no clustering": case(cluster_weight=0),
+    "one neighbour": case(neighbours=1),
+    "five neighbours": case(neighbours=5),
+    "first of the generated skipped": case(skip_first_fake=True),
+    "one neighbour, first of the generated skipped": case(skip_first_fake=True, neighbours=1),
+    "ceiling": case(norm_side="ceiling"),
+    "smooth every other step": case(smooth_every=2),
+    "two power steps": case(power_steps=2),
+    "three power steps": case(power_steps=3),
+    "bank smaller than the batch": case(bank=4),
+    "bank of several batches": case(bank=100),
+    "colour": case(shape=(3, 8, 8)),
+    "flipped": case(flip=True),
+    "in parts": case(micro_batch=5),
+    "in parts, power steps": case(micro_batch=5, power_steps=2, norm_side="ceiling"),
+    "in parts, smooth every other step": case(micro_batch=4, smooth_every=2, distance="bhattacharyya"),
+    "in parts, spectral normalisation": case(micro_batch=5, **SPECTRAL),
+    "in parts, hinge": case(micro_batch=1, **HINGE),
+    "vectors": case(shape=(7,)),
+    "vectors, spectral normalisation": case(shape=(7,), **SPECTRAL),
+    "vectors, in parts": case(shape=(7,), micro_batch=5, covariance="diagonal"),
+    "vectors, hinge": case(shape=(7,), **HINGE),
+}
+
+
+def batches(options: Options, steps: int = 3) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    return [2 * torch.rand(options.batch, *options.shape, generator=generator, dtype=torch.float64) - 1 for _ in range(steps)]
+
+
+def assert_alike(found: dict[str, Tensor], expected: dict[str, Tensor], what: str) -> None:
+    assert found.keys() == expected.keys(), what
+    for name, value in expected.items():
+        torch.testing.assert_close(
+            found[name], value, rtol=1e-9, atol=1e-11, msg=lambda text, name=name: f"{what}, {name}: {text}"
+        )
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+def test_three_steps_are_those_of_the_reference(options):
+    """Every term, gradient, weight and buffer, both averages and the bank."""
+    method = product.built(options)
+    expected = product.reference(options, method)
+    for number, inputs in enumerate(batches(options)):
+        found = product.step(method, inputs, number)
+        logged = expected.step(found.real, found.draws, number)
+        assert_alike(found.scalars, logged, f"step {number}, logged")
+        assert_alike(found.gradients, expected.gradients, f"step {number}, gradient")
+        assert_alike(product.state(method), product.state(expected), f"step {number}, after it")
+        assert_banks_alike(product.bank(method), expected.bank)
+
+
+def assert_banks_alike(found: tuple[Tensor, Tensor] | None, expected: reference_step.Bank | None) -> None:
+    assert (found is None) == (expected is None)
+    if found is not None and expected is not None:
+        embeddings, keys = found
+        rows = expected.contents(embeddings, keys)
+        assert_alike({"embeddings": embeddings, "keys": keys}, dict(zip(["embeddings", "keys"], rows, strict=True)), "bank")
+
+
+@pytest.mark.parametrize("side", ["floor", "ceiling"])
+def test_no_term_of_the_compared_steps_is_empty(side):
+    """A term that is zero would agree with anything."""
+    options = case(norm_side=side)
+    method = product.built(options)
+    found = [product.step(method, inputs, number).scalars for number, inputs in enumerate(batches(options))]
+    assert all(max(abs(float(scalars[name])) for scalars in found) > 1e-4 for name in found[0])
+
+
+def test_the_players_and_the_steps_draw_for_themselves():
+    method = product.built(PLAIN)
+    inputs = batches(PLAIN)[0]
+    draws = [product.step(method, inputs, number).draws for number in range(2)]
+    latents = [rows for drawn in draws for rows in (drawn.discriminator_latents, drawn.generator_latents)]
+    assert distinct(torch.cat(latents))
+    assert distinct(torch.cat([drawn.directions for drawn in draws if drawn.directions is not None]).flatten(1))
+
+
+def distinct(rows: Tensor) -> bool:
+    """Whether any two rows differ, and in more than their length: equal directions do nothing new."""
+    return bool((reference.unit(rows) @ reference.unit(rows).T).triu(1).abs().max() < 0.999)

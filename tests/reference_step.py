@@ -1,0 +1,164 @@
+"""One whole step of the method in float64, as slow as it reads: full Jacobians, AdamW written out, the bank a plain list.
+
+Of the package it knows the losses of `sao.benchmark.reference`, which share nothing with the product either, and networks that
+are handed in. The draws of a step are inputs.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev, vmap
+
+from sao.benchmark import reference
+from sao.benchmark.reference import Rows, Settings, Terms, unit
+
+
+@dataclass(frozen=True)
+class Draws:
+    discriminator_latents: Tensor  # (n, latent)
+    generator_latents: Tensor
+    directions: Tensor | None  # of the inputs [real; fake], with which the power iteration begins
+
+
+class AdamW:
+    """Decoupled weight decay, then Adam with corrected averages; one step of all parameters with given gradients."""
+
+    def __init__(self, learning_rate: float, betas: tuple[float, float], weight_decay: float) -> None:
+        self.learning_rate, self.betas, self.weight_decay = learning_rate, betas, weight_decay
+        self.count = 0
+        self.first: dict[str, Tensor] = {}
+        self.second: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def step(self, network: nn.Module, gradients: dict[str, Tensor]) -> None:
+        self.count += 1
+        one, two = self.betas
+        for name, weight in network.named_parameters():
+            if name not in gradients:
+                continue
+            g = gradients[name]
+            self.first[name] = one * self.first.get(name, torch.zeros_like(g)) + (1 - one) * g
+            self.second[name] = two * self.second.get(name, torch.zeros_like(g)) + (1 - two) * g * g
+            mean = self.first[name] / (1 - one**self.count)
+            square = self.second[name] / (1 - two**self.count)
+            decayed = weight - self.learning_rate * self.weight_decay * weight
+            weight.copy_(decayed - self.learning_rate * mean / (square.sqrt() + 1e-8))
+
+
+@dataclass
+class Average:
+    """The moving average of a network: parameters and running statistics follow it, other buffers are copied."""
+
+    network: nn.Module
+    decay: float
+
+    @torch.no_grad()
+    def update(self, source: nn.Module) -> None:
+        current = {**dict(source.named_parameters()), **dict(source.named_buffers())}
+        for name, value in {**dict(self.network.named_parameters()), **dict(self.network.named_buffers())}.items():
+            follows = isinstance(value, nn.Parameter) or "running_" in name
+            value.copy_(self.decay * value + (1 - self.decay) * current[name] if follows else current[name])
+
+
+@dataclass
+class Bank:
+    """Rows, the oldest first."""
+
+    capacity: int
+    rows: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def push(self, embeddings: Tensor, keys: Tensor) -> None:
+        self.rows = [*self.rows, *zip(embeddings, keys, strict=True)][-self.capacity :]
+
+    def contents(self, like: Tensor, keys: Tensor) -> Rows:
+        """Embeddings (m, p) and keys (m, b); m is 0 before the first step."""
+        if not self.rows:
+            return like[:0], keys[:0]
+        return torch.stack([row[0] for row in self.rows]), torch.stack([row[1] for row in self.rows])
+
+
+@dataclass
+class Structural:
+    """The learner's state; networks in training mode, averages in evaluation mode, nothing shared with the product's."""
+
+    settings: Settings
+    discriminator: nn.Module
+    generator: nn.Module
+    average_discriminator: Average
+    average_generator: Average
+    discriminator_optimiser: AdamW
+    generator_optimiser: AdamW
+    bank: Bank | None
+    power_steps: int = 1
+    smooth_every: int = 1
+    gradients: dict[str, Tensor] = field(default_factory=dict)  # of the last step
+
+    def step(self, real: Tensor, draws: Draws, step: int) -> Terms:
+        logged = self._discriminator_step(real, draws, step) | self._generator_step(real, draws)
+        self.average_discriminator.update(self.discriminator)
+        self.average_generator.update(self.generator)
+        return logged
+
+    def _discriminator_step(self, real: Tensor, draws: Draws, step: int) -> Terms:
+        fake = self.generator(draws.discriminator_latents).detach()
+        norms = None
+        both = self.discriminator(torch.cat([real, fake]))[1]
+        if self.settings.smoothness_weight > 0 and step % self.smooth_every == 0:
+            assert draws.directions is not None
+            norms = jacobian_norms(self.discriminator, torch.cat([real, fake]), draws.directions, self.power_steps)
+        real_z, fake_z = both[: len(real)], both[len(real) :]
+        keys = self._keys(real), self._keys(fake)
+        terms = reference.discriminator_terms(self.settings, real_z, fake_z, keys, self._pool(real_z, keys[0]), norms)
+        others = reference.watched(self.settings, real_z, fake_z, norms)
+        return self._update("discriminator", self.discriminator, self.discriminator_optimiser, terms, others)
+
+    def _generator_step(self, real: Tensor, draws: Draws) -> Terms:
+        """Against the D that has just moved, in two passes of it; each refines a spectral normalisation once."""
+        fake = self.generator(draws.generator_latents)
+        real_z, fake_z = self.discriminator(real)[1].detach(), self.discriminator(fake)[1]
+        keys = self._keys(real), self._keys(fake)
+        terms = reference.generator_terms(self.settings, real_z, fake_z, keys, self._pool(real_z, keys[0]))
+        logged = self._update("generator", self.generator, self.generator_optimiser, terms, {})
+        if self.bank is not None:
+            self.bank.push(unit(real_z), keys[0])
+        return logged
+
+    def _update(self, player: str, network: nn.Module, optimiser: AdamW, terms: Terms, others: Terms) -> Terms:
+        names, weights = zip(*network.named_parameters(), strict=True)
+        total = torch.stack(list(terms.values())).sum()
+        gradients = torch.autograd.grad(total, weights)
+        self.gradients |= {f"{player}.{name}": g for name, g in zip(names, gradients, strict=True)}
+        optimiser.step(network, dict(zip(names, gradients, strict=True)))
+        length = torch.cat([g.flatten() for g in gradients]).square().sum().sqrt()
+        logged = {**terms, **others, "gradient_norm": length}
+        return {f"{player}/{name}": value.detach() for name, value in logged.items()}
+
+    def _keys(self, inputs: Tensor) -> Tensor:
+        """From the average of D, as it was before this step."""
+        features = self.average_discriminator.network(inputs)[0]
+        return unit(features.detach())
+
+    def _pool(self, real: Tensor, keys: Tensor) -> Rows | None:
+        return None if self.bank is None else self.bank.contents(real.detach(), keys)
+
+
+def jacobian_norms(network: nn.Module, inputs: Tensor, directions: Tensor, power_steps: int) -> Tensor:
+    """sg(u) J sg(v) for each input, from its whole Jacobian J (p, inputs) and the first v; u = Jv/|Jv|, v = uJ/|uJ|."""
+    weights: dict[str, Tensor] = dict(network.named_parameters())
+    training = network.training
+    network.eval()  # the weights that the pass before it had: spectral normalisation is not refined once more
+
+    def embed(sample: Tensor) -> Tensor:
+        return functional_call(network, weights, (sample[None],))[1][0]
+
+    matrices = vmap(jacrev(embed))(inputs).flatten(2)
+    network.train(training)
+    norms = []
+    for matrix, direction in zip(matrices, directions, strict=True):
+        u, v = torch.empty(0), direction.flatten()
+        for _ in range(power_steps):
+            u = matrix @ v / (matrix @ v).square().sum().sqrt()
+            v = u @ matrix / (u @ matrix).square().sum().sqrt()
+        norms.append(u.detach() @ matrix @ v.detach())
+    return torch.stack(norms)
