@@ -85,7 +85,23 @@ def built(options: Options) -> Structural:
         changes[f"train__{player}__weight_decay"] = optimiser.weight_decay
     method = build_method(tiny.config(**changes), options.shape, SAMPLES).double()
     assert isinstance(method, Structural)
+    unsettle(method)
+    if not options.spectral_normalisation and options.kind == "resnet":
+        lengthen(method.discriminator, batches(options, 1)[0])
     return method
+
+
+def batches(options: Options, steps: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    return [2 * torch.rand(options.batch, *options.shape, generator=generator, dtype=torch.float64) - 1 for _ in range(steps)]
+
+
+@torch.no_grad()
+def unsettle(method: nn.Module) -> None:
+    """Away from where weights begin: no gain is 1, no bias 0, and no average is what it averages."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in method.parameters():
+        parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
 
 
 def reference(options: Options, method: Structural) -> reference_step.Structural:
@@ -116,6 +132,14 @@ def stock(network: nn.Module) -> nn.Module:
             if isinstance(module, kind):
                 module.forward = MethodType(forward, module)
     return network
+
+
+@torch.no_grad()
+def lengthen(discriminator: nn.Module, inputs: Tensor) -> None:
+    """Embeddings about as long as 1, so that some are shorter than the hinge of their norms asks for and some longer."""
+    length = torch.linalg.vector_norm(discriminator(inputs)[1], dim=1).mean()
+    for parameter in discriminator.get_submodule("head.output").parameters():
+        parameter /= length
 
 
 @dataclass

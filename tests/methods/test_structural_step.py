@@ -62,11 +62,6 @@ CASES = {
 }
 
 
-def batches(options: Options, steps: int = 3) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(7)
-    return [2 * torch.rand(options.batch, *options.shape, generator=generator, dtype=torch.float64) - 1 for _ in range(steps)]
-
-
 def assert_alike(found: dict[str, Tensor], expected: dict[str, Tensor], what: str, rtol: float = 1e-9) -> None:
     assert found.keys() == expected.keys(), what
     for name, value in expected.items():
@@ -79,7 +74,7 @@ def test_three_steps_are_those_of_the_reference(options):
     """Every term, gradient, weight and buffer, both averages and the bank."""
     method = product.built(options)
     expected = product.reference(options, method)
-    for number, inputs in enumerate(batches(options)):
+    for number, inputs in enumerate(product.batches(options, 3)):
         found = product.step(method, inputs, number)
         logged = expected.step(found.real, found.draws, number)
         assert_alike(found.scalars, logged, f"step {number}, logged")
@@ -102,13 +97,13 @@ def test_no_term_of_the_compared_steps_is_empty(side):
     """A term that is zero would agree with anything."""
     options = case(norm_side=side)
     method = product.built(options)
-    found = [product.step(method, inputs, number).scalars for number, inputs in enumerate(batches(options))]
+    found = [product.step(method, inputs, number).scalars for number, inputs in enumerate(product.batches(options, 3))]
     assert all(max(abs(float(scalars[name])) for scalars in found) > 1e-4 for name in found[0])
 
 
 def test_the_players_and_the_steps_draw_for_themselves():
     method = product.built(PLAIN)
-    inputs = batches(PLAIN)[0]
+    inputs = product.batches(PLAIN, 1)[0]
     draws = [product.step(method, inputs, number).draws for number in range(2)]
     latents = [rows for drawn in draws for rows in (drawn.discriminator_latents, drawn.generator_latents)]
     assert distinct(torch.cat(latents))
