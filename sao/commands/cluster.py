@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sao.commands.output import writable, written
+from sao.commands.output import writable
 from sao.errors import InputError
+from sao.files import written
 
 CENTRAL = 12  # images shown of each cluster
 

@@ -1,8 +1,6 @@
-"""Files that commands write: checked before the work starts, and whole or not there at all."""
+"""Files that commands write are checked before the work starts."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from sao.errors import InputError
@@ -18,14 +16,3 @@ def writable(target: Path) -> None:
         raise InputError(f"{target.parent} cannot be made: {error.strerror}") from None
     if not os.access(target.parent, os.W_OK):
         raise InputError(f"{target.parent} cannot be written: choose another -o")
-
-
-@contextmanager
-def written(target: Path) -> Iterator[Path]:
-    """A temporary path beside the target, which takes its place when the block ends well."""
-    temporary = target.with_name(f".{target.stem}.writing-{os.getpid()}{target.suffix}")
-    try:
-        yield temporary
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)

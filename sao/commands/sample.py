@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sao.commands.output import writable, written
+from sao.commands.output import writable
 from sao.errors import InputError
+from sao.files import written
 
 STEPS = 10  # from one end of an interpolation to the other
 

@@ -14,6 +14,7 @@ from sao import distributed, processes
 from sao.commands.summary import print_summary
 from sao.config import Config
 from sao.data.open import open_data
+from sao.data.sources import NAMES
 from sao.data.user_files import Opened
 from sao.engine import checkpoint
 from sao.engine.device import choose_device, set_threads
@@ -30,7 +31,7 @@ def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] 
     """A new run. `automatic` holds the options that a person gave by hand, where the rest is to be chosen for the data."""
     if processes.main_only(lambda: _made_by_this_launch(out)):
         return resume(out)
-    processes.main_only(lambda: check_free(out, overwrite))  # before data is read, which may take long
+    processes.main_only(lambda: _check_out(out, config, overwrite))  # before data is read, which may take long
     if config.log.tensorboard:
         check_tensorboard()
     opened = processes.main_first(lambda: open_config_data(config))
@@ -58,6 +59,28 @@ def _made_by_this_launch(out: Path) -> bool:
         return False
 
 
+def _check_out(out: Path, config: Config, overwrite: bool) -> None:
+    """A run beside its data, never in it or around it: what is read must not be written to, and not replaced."""
+    source, folder = Path(config.data.source), Path(config.data.folder).expanduser()
+    named = config.data.source in NAMES
+    data = folder if named else source
+    if _contains(out, data):
+        how = "is the data itself" if _contains(data, out) else "lies around the data"
+    elif not named and _contains(data, out):
+        how = "lies inside the data"
+    else:
+        return check_free(out, overwrite)
+    raise InputError(f"--out {out} {how}, {data}: choose a folder apart from it")
+
+
+def _contains(outer: Path, inner: Path) -> bool:
+    """Whether a path is `outer` or below it, whatever the two are called; they need not be there."""
+    if not outer.exists():
+        return False  # nothing is in what is not there yet
+    inner = inner.resolve()
+    return any(path.exists() and path.samefile(outer) for path in (inner, *inner.parents))
+
+
 def _chosen(config: Config, opened: Opened, given: set[str]) -> tuple[dict, list[str]]:
     from sao.automatic import choose_options_and_time
 
@@ -66,12 +89,12 @@ def _chosen(config: Config, opened: Opened, given: set[str]) -> tuple[dict, list
 
 
 def _create(out: Path, config: Config, opened: Opened, overwrite: bool) -> None:
-    Run.create(out, config, _facts(opened), overwrite)
+    others = {}
     if (launch := processes.launch_id()) is not None:
-        (out / LAUNCH).write_text(launch)
+        others[LAUNCH] = launch
     if opened.skipped:
-        lines = [f"{item.name}\t{item.reason}\n" for item in opened.skipped]
-        (out / SKIPPED).write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
+        others[SKIPPED] = "".join(f"{item.name}\t{item.reason}\n" for item in opened.skipped)
+    Run.create(out, config, _facts(opened), overwrite, others)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from sao.errors import InputError
+from sao.files import sync
 from sao.methods import Method
 
 FORMAT = 1
@@ -43,11 +44,11 @@ def save(folder: Path, method: Method, step: int, keep: int) -> Path:
         state = {"format": FORMAT, "step": step, "checksums": {name: _checksum(temporary / name) for name in tensors}}
         (temporary / STATE).write_text(json.dumps(state, indent=1))
         for path in (*temporary.iterdir(), temporary):
-            _sync(path)
+            sync(path)
         if target.exists():  # a damaged one, whose steps were made again
             shutil.rmtree(target)
         temporary.rename(target)
-        _sync(folder)
+        sync(folder)
         # One that is newer than this was damaged and passed over: it must not push a good one out.
         for old in [path for path in steps_in(folder) if path.name <= target.name][:-keep]:
             shutil.rmtree(old)
@@ -144,11 +145,3 @@ def _reason(error: Exception) -> str:
 def _checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

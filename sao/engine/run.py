@@ -1,23 +1,26 @@
 """The folder of a run: what is where, and who may write there."""
 
 import json
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
+from sao import __version__
 from sao import config as configuration
 from sao.config import Config
+from sao.engine.run_files import LOCK, MARK, WRITING, foreign_file, new_run, read_mark, run_lock, settle
 from sao.errors import InputError
+from sao.files import write_text
 
 if TYPE_CHECKING:  # torch comes with it, and a folder that is no run is refused without waiting for torch
     from sao.data.samples import Dataset
 
-_UNFINISHED, _LOCK = "config.yaml.writing", "lock"
+FORMAT = 2  # of a run folder; version 0.1 wrote no number
+CONFIG, FACTS = "config.yaml", "data.json"
 
 
 @dataclass(frozen=True)
@@ -40,27 +43,31 @@ class Run:
     folder: Path
 
     @classmethod
-    def create(cls, folder: Path, config: Config, facts: DataFacts, overwrite: bool = False) -> "Run":
-        """A new run, which can be resumed as soon as config.yaml is there."""
-        check_free(folder, overwrite)
+    def create(
+        cls, folder: Path, config: Config, facts: DataFacts, overwrite: bool = False, others: Mapping[str, str] | None = None
+    ) -> "Run":
+        """A new run, which begins with `others`, texts by file name, too. A kill leaves the old run or the new one."""
         run = cls(folder)
-        with _writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            _clear(folder)
-            configuration.save(config, folder / _UNFINISHED)
-            (folder / _UNFINISHED).replace(folder / "config.yaml")
-        run.prepare(facts)
+        check_free(folder, overwrite)  # also before the lock is written: a folder that is not free is left as it is
+        with run.held(), _explained(folder):
+            check_free(folder, overwrite)
+            with new_run(folder) as writing:
+                mark = {"sao": __version__, "format": FORMAT}
+                (writing / MARK).write_text(json.dumps(mark) + "\n", encoding="utf-8")
+                (writing / FACTS).write_text(_facts_text(facts), encoding="utf-8")
+                configuration.save(config, writing / CONFIG)
+                for name, text in (others or {}).items():
+                    (writing / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+            run.prepare(facts)
         return run
 
     def prepare(self, facts: DataFacts) -> None:
         """Write what is not there yet; what is there must be of the same data."""
-        with _writing(self.folder):
+        with _explained(self.folder):
             for part in (self.checkpoints, self.samples, self.evaluations):
                 part.mkdir(exist_ok=True)
             if not self._facts_file.exists():
-                temporary = self._facts_file.with_suffix(".writing")
-                temporary.write_text(json.dumps(asdict(facts), indent=1))
-                temporary.replace(self._facts_file)
+                write_text(self._facts_file, _facts_text(facts))
         before = self.facts
         if (before.shape, before.samples, before.classes) != (tuple(facts.shape), facts.samples, facts.classes):
             raise InputError(
@@ -70,15 +77,32 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
-        if not (folder / "config.yaml").is_file():
-            raise InputError(f"{folder} is not a run: it has no config.yaml; `sao train --out {folder}` makes one")
+        with _explained(folder, "read"):
+            settle(folder)
+            mark, configured = read_mark(folder), (folder / CONFIG).is_file()
+            # Version 0.1 made no mark; a config.yaml alone may be anyone's.
+            begun = mark is not None or any((folder / name).exists() for name in (FACTS, "metrics.jsonl", "checkpoints"))
+        if not (begun and configured):
+            missing = MARK if configured else CONFIG
+            raise InputError(f"{folder} is not a run: it has no {missing}; `sao train --out {folder}` makes one")
+        if mark is not None and mark["format"] > FORMAT:
+            raise InputError(
+                f"{folder} was written by sao {mark['sao']}, in a form that this version ({__version__}) does not know yet: "
+                "install that version or a later one"
+            )
         return cls(folder)
+
+    @property
+    def version(self) -> str:
+        """The version of sao that made the run."""
+        mark = read_mark(self.folder)
+        return "0.1" if mark is None else mark["sao"]
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other processes from training here. The system lets go of the lock when this process ends, however it ends."""
-        lock = FileLock(self.folder / _LOCK)
-        with _writing(self.folder):
+        lock = run_lock(self.folder)
+        with _explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
                 lock.acquire(timeout=0)
@@ -91,7 +115,12 @@ class Run:
 
     @property
     def config(self) -> Config:
-        return configuration.load(self.folder / "config.yaml")
+        try:
+            return configuration.load(self.folder / CONFIG)
+        except InputError as error:
+            if self.version == __version__:
+                raise
+            raise InputError(f"{error} (the run was written by sao {self.version}, this is {__version__})") from None
 
     @property
     def facts(self) -> DataFacts:
@@ -103,7 +132,7 @@ class Run:
 
     @property
     def _facts_file(self) -> Path:
-        return self.folder / "data.json"
+        return self.folder / FACTS
 
     @property
     def checkpoints(self) -> Path:
@@ -126,44 +155,50 @@ class Run:
         if not self.metrics.exists():
             return
         kept = [line for line in self.metrics.read_text().splitlines(keepends=True) if _step_of(line) <= step]
-        temporary = self.metrics.with_suffix(".writing")
-        with _writing(self.folder):
-            temporary.write_text("".join(kept))
-            temporary.replace(self.metrics)
+        with _explained(self.folder):
+            write_text(self.metrics, "".join(kept))
 
     def rows(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.metrics.read_text().splitlines()]
 
 
 def check_free(folder: Path, overwrite: bool = False) -> None:
-    """Whether a run may be made in a folder: one that is not there, is empty, or holds a run that may be replaced."""
-    with _writing(folder):
+    """Whether a run may be made in a folder: one that is not there, is empty, or holds a run that may be replaced.
+
+    A run is replaced only if it carries sao's mark and holds nothing but what sao writes: other files are someone's work.
+    """
+    with _explained(folder):
         if not folder.exists():
             return
-        names = {path.name for path in folder.iterdir()} - {_UNFINISHED, _LOCK} if folder.is_dir() else None
-    if names == set():
-        return
-    if names is None or "config.yaml" not in names:
-        raise InputError(f"{folder} exists and is not a run: choose another --out")
-    if not overwrite:
+        if not folder.is_dir():
+            raise InputError(f"{folder} exists and is not a folder: choose another --out")
+        settle(folder)
+        names = {path.name for path in folder.iterdir()} - {LOCK, WRITING}
+        marked, foreign = read_mark(folder) is not None, None
+        if marked or not names:
+            foreign = foreign_file(folder)
+    if names and not marked:
+        old = f"; if version 0.1 made it, `sao resume {folder}` goes on with it" if CONFIG in names else ""
+        raise InputError(
+            f"{folder} exists and is not a run: it does not carry sao's mark, {MARK}, so nothing in it is replaced; "
+            f"choose another --out{old}"
+        )
+    if names and not overwrite:
         raise InputError(f"{folder} holds a run already: go on with `sao resume {folder}`, or add --overwrite")
-
-
-def _clear(folder: Path) -> None:
-    """Remove a run; its config.yaml last, so that what a kill leaves is still known for a run."""
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == "config.yaml"):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != _LOCK:
-            path.unlink()
+    if foreign is not None:
+        raise InputError(f"{foreign} is not a file of the run, and is kept: move it elsewhere, or choose another --out")
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def _explained(folder: Path, what: str = "written") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror}; choose another --out") from None
+        raise InputError(f"{folder} cannot be {what}: {error.strerror}; choose another folder") from None
+
+
+def _facts_text(facts: DataFacts) -> str:
+    return json.dumps(asdict(facts), indent=1) + "\n"
 
 
 def _step_of(line: str) -> float:

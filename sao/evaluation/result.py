@@ -3,13 +3,14 @@
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from sao.files import write_text
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,7 @@ def write_json(path: str | os.PathLike, metrics: Iterable[Metric]) -> None:
     # JSON has no word for infinity or NaN; null is what every reader understands.
     rows = [{**asdict(m), "value": _finite(m.value), "std": _finite(m.std)} for m in metrics]
     text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes it private to the owner
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_text(path, text)
 
 
 def as_table(metrics: Iterable[Metric], facts: tuple[str, ...] = ("split", "feature", "weights", "n_test")) -> str:

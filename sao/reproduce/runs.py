@@ -33,7 +33,7 @@ def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:
 
 def check_folder(folder: Path, config: Config) -> None:
     """Refuse to take a run of other options for this one."""
-    if (folder / "config.yaml").exists() and Run.open(folder).config != config:
+    if (folder / "config.yaml").exists() and Run(folder).config != config:
         raise InputError(f"{folder} was trained with other options: choose another --out, or remove it")
 
 

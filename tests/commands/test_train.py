@@ -91,8 +91,8 @@ def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(method, 
     [
         (("sao.engine.checkpoint", "save_file", 1), []),  # the first checkpoint, nothing written yet
         (("sao.engine.checkpoint", "save_file", 4), [3]),  # the second one, between its two files
-        (("sao.engine.checkpoint", "_sync", 8), [3]),  # the second one, written but not renamed
-        (("sao.engine.checkpoint", "_sync", 15), [3, 6, 9]),  # the third one is there, the first not removed yet
+        (("sao.engine.checkpoint", "sync", 8), [3]),  # the second one, written but not renamed
+        (("sao.engine.checkpoint", "sync", 15), [3, 6, 9]),  # the third one is there, the first not removed yet
     ],
 )
 def test_a_kill_while_a_checkpoint_is_written_loses_nothing(die, left, uninterrupted, tmp_path, options):
@@ -176,15 +176,6 @@ def test_keep_is_the_number_of_checkpoints_kept(tmp_path):
     words = tiny.words(method="random", log__checkpoint_every=1)
     assert main(["train", *words, "--keep", "3", "--out", str(tmp_path / "run")]) == 0
     assert sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == [f"step-0000000{n}" for n in (6, 7, 8)]
-
-
-def test_overwrite_replaces_a_run_wholly(tmp_path):
-    run, _ = tiny.trained(tmp_path / "run", method="random")
-    (run.folder / "left behind").touch()
-    words = tiny.words(method="random", train__steps=2)
-    assert main(["train", *words, "--overwrite", "--out", str(run.folder)]) == 0
-    assert not (run.folder / "left behind").exists()
-    assert [row["step"] for row in run.rows()] == [1, 2]
 
 
 def test_tensorboard_on_request(tmp_path):

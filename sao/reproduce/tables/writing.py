@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sao.evaluation.result import Metric
+from sao.files import write_text
 from sao.machine import usable_cores
 from sao.reproduce.tables.cells import Cell, Row, Table
 
@@ -37,8 +38,8 @@ def write_table(table: Table, cells: Sequence[Cell], out: Path, command: str) ->
         "scale": table.scale,
     }
     content = {**facts, "notes": table.notes, "rows": lines}
-    _replace(out / f"{table.name}.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    _replace(out / f"{table.name}.md", _markdown(table, lines, facts, done))
+    write_text(out / f"{table.name}.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_text(out / f"{table.name}.md", _markdown(table, lines, facts, done))
 
 
 def _line(row: Row, data: str, done: list[tuple[Cell, dict[str, Metric]]]) -> dict[str, Any]:
@@ -134,10 +135,3 @@ def _ordered(names: Iterable[str]) -> list[str]:
 
 def _ordered_rows(cells: Sequence[Cell]) -> list[Row]:
     return list({cell.row.name: cell.row for cell in cells}.values())
-
-
-def _replace(path: Path, text: str) -> None:
-    """A reader sees the old file or the new one."""
-    temporary = path.with_suffix(path.suffix + ".writing")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

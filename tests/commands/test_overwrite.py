@@ -1,0 +1,243 @@
+"""`--overwrite` as a person uses it: nobody's files are removed, and a kill leaves the old run or the new one."""
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from PIL import Image
+
+import sao
+from sao.cli import main
+from sao.engine.run import Run
+from sao.errors import InputError
+
+OLD, NEW = 8, 2  # steps
+
+
+def words(steps: int = NEW) -> list[str]:
+    return tiny.words(method="random", train__steps=steps)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def refused(capsys, *arguments: object) -> str:
+    """The one line that a command says before it gives up."""
+    assert main([str(word) for word in arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1, said.err
+    return said.err
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A run that `sao train` made, with everything that commands put into one."""
+    run = tmp_path_factory.mktemp("made") / "run"
+    assert main(["train", *tiny.words(train__steps=OLD, log__sample_every=4, log__tensorboard="true"), "--out", str(run)]) == 0
+    assert main(["eval", str(run), "--metrics", "knn1"]) == 0
+    (run / "log.txt").chmod(0o600)
+    return run
+
+
+@pytest.fixture
+def run(made, tmp_path) -> Path:
+    return shutil.copytree(made, tmp_path / "run")
+
+
+def photographs(folder: Path) -> Path:
+    folder.mkdir()
+    for index, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (12, 9, 9, 3), dtype=np.uint8)):
+        Image.fromarray(pixels).save(folder / f"{index}.png")
+    return folder
+
+
+def test_a_run_is_replaced_wholly(run):
+    assert main(["train", *words(), "--out", str(run), "--overwrite"]) == 0
+    assert [row["step"] for row in Run(run).rows()] == [1, 2]
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000002"]
+    assert not (run / "tensorboard").exists()
+    assert [path.name for path in (run / "eval").iterdir()] == ["summary.json"]
+    assert not [path.name for path in run.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    ["thesis.tex", "eval/notes.json", "checkpoints/mine.pt", "samples/step-1.psd", "notes/a.txt", ".git/config", "empty/"],
+)
+def test_a_file_that_sao_did_not_write_stops_it_and_is_named(run, foreign, capsys):
+    path = run / foreign
+    path.parent.mkdir(exist_ok=True)
+    path.mkdir() if foreign.endswith("/") else path.write_text("precious")
+    before = contents(run)
+    said = refused(capsys, "train", *words(), "--out", run, "--overwrite")
+    assert any(str(one) in said for one in (path, path.parent))
+    assert contents(run) == before
+    assert path.exists()
+
+
+def test_a_link_in_a_run_is_not_followed(run, tmp_path, capsys):
+    elsewhere = tmp_path / "elsewhere"
+    (run / "samples").rename(elsewhere)
+    (run / "samples").symlink_to(elsewhere)
+    assert str(run / "samples") in refused(capsys, "train", *words(), "--out", run, "--overwrite")
+    assert list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("mark", [None, "", "{}", '{"sao": 1, "format": "2"}', "[" * 10_000])
+def test_a_folder_without_the_mark_is_not_touched(tmp_path, mark, capsys):
+    (tmp_path / "config.yaml").touch()
+    (tmp_path / "thesis.tex").write_text("precious")
+    if mark is not None:
+        (tmp_path / "sao-run.json").write_text(mark)
+    before = contents(tmp_path)
+    assert "sao-run.json" in refused(capsys, "train", *words(), "--out", tmp_path, "--overwrite")
+    refused(capsys, "train", *words(), "--out", tmp_path)
+    assert "is not a run" in refused(capsys, "resume", tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_project_is_not_emptied(tmp_path, monkeypatch, capsys):
+    for name in ("config.yaml", "main.py"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    refused(capsys, "train", *words(), "--out", ".", "--overwrite")
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "main.py"}
+
+
+def test_a_run_of_version_0_1_is_not_replaced_but_still_opens(run, capsys):
+    (run / "sao-run.json").unlink()
+    before = contents(run)
+    assert f"sao resume {run}" in refused(capsys, "train", *words(), "--out", run, "--overwrite")
+    assert contents(run) == before
+    assert sao.load(run).step == OLD
+    assert Run.open(run).version == "0.1"
+    assert main(["resume", str(run)]) == 0
+
+
+def test_a_run_of_a_later_version_says_so(run, capsys):
+    (run / "sao-run.json").write_text('{"sao": "9.1", "format": 3}')
+    assert "written by sao 9.1" in refused(capsys, "resume", run)
+    with pytest.raises(InputError, match=r"written by sao 9\.1"):
+        sao.load(run)
+
+
+@pytest.mark.parametrize(("out", "how"), [("data", "is the data itself"), ("data/run", "inside"), (".", "around")])
+def test_a_run_in_or_around_its_data_is_refused(tmp_path, out, how, capsys):
+    data, target = photographs(tmp_path / "data"), tmp_path / out
+    before = contents(data)
+    for given in (target, tmp_path / "data" / ".." / out):
+        said = refused(capsys, "train", *words(), "--data", data, "--out", given, "--overwrite")
+        assert how in said
+    assert contents(data) == before
+    link = tmp_path.parent / f"{tmp_path.name}-link"
+    link.symlink_to(target)
+    assert how in refused(capsys, "train", *words(), "--data", data, "--out", link, "--overwrite")
+    assert not (tmp_path / "data" / "run").exists()
+
+
+def test_a_run_that_was_put_around_data_is_refused_too(run, capsys):
+    """The mark alone does not make photographs inside a run sao's own."""
+    photographs(run / "photographs")
+    said = refused(capsys, "train", *words(), "--data", run / "photographs", "--out", run, "--overwrite")
+    assert "around the data" in said
+    assert len(list((run / "photographs").iterdir())) == 12
+
+
+# --- kills -----------------------------------------------------------------------------------------------------------
+
+
+class Killed(tiny.Command):
+    """`sao ARGUMENTS`, killed by SIGKILL before its n-th change in a folder."""
+
+    def __init__(self, folder: Path, change: int, arguments: list[str], where: Path) -> None:
+        self.output, self.errors = folder / "said.txt", folder / "errors.txt"
+        settings = (change, str(where), arguments, str(self.output), str(self.errors))
+        self.process = tiny._server.Process(target=_run, args=settings)
+        self.process.start()
+
+
+def _run(change: int, where: str, arguments: list[str], output: str, errors: str) -> None:
+    seen = 0
+
+    def watch(event: str, values: tuple) -> None:
+        nonlocal seen
+        writes = event in ("os.remove", "os.rename", "os.rmdir", "os.mkdir") or (
+            event == "open" and isinstance(values[2], int) and values[2] & (os.O_WRONLY | os.O_RDWR)
+        )
+        if writes and str(values[0]).startswith(where) and not str(values[0]).endswith("/lock"):
+            seen += 1
+            if seen == change:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+    if arguments[0] == "create":  # the part of `sao train` that replaces, alone: quick enough to kill it often
+        config = tiny.config(method="random", train__steps=NEW)
+        Run.create(Path(where), config, Run(Path(where)).facts, overwrite=True)
+    else:
+        tiny._run(arguments, output, errors, None)
+
+
+def which(run: Path, before: dict[str, bytes]) -> str:
+    """Whether a folder holds the old run, whole, or the new one, with nothing of the old."""
+    opened = Run.open(run)
+    assert not (run / ".new").exists()
+    if opened.config.train.steps == OLD:
+        left = {name: content for name, content in contents(run).items() if not name.startswith(".")}
+        assert left == before
+        assert sao.load(run).step == OLD
+        return "old"
+    assert opened.config.train.steps == NEW
+    names = {path.name for path in run.rglob("*") if path.is_file() and not path.name.startswith(".")}
+    assert names <= {"sao-run.json", "config.yaml", "data.json", "lock"}
+    assert opened.facts.samples
+    return "new"
+
+
+def test_a_kill_at_any_change_leaves_the_old_run_or_the_new_one(made, tmp_path):
+    found, change = [], 0
+    while True:
+        change += 1 if change < 12 else 5  # the removal of the old files is many changes of one kind
+        run = shutil.copytree(made, tmp_path / f"{change}" / "run")
+        before = contents(run)
+        killed = Killed(tmp_path, change, ["create"], run)
+        if killed.wait() == 0:
+            break
+        assert killed.wait() == -signal.SIGKILL
+        found.append(which(run, before))
+    assert found == sorted(found, reverse=True)  # first the old one, from some moment on the new one
+    assert found.count("old") >= 4
+    assert found.count("new") >= 10
+
+
+@pytest.mark.parametrize("change", [3, 12, 40])
+def test_a_killed_overwrite_goes_on_by_resume_or_by_overwrite(change, run, tmp_path):
+    before = contents(run)
+    arguments = ["train", *words(), "--out", str(run), "--overwrite"]
+    assert Killed(tmp_path, change, arguments, run).wait() == -signal.SIGKILL
+    copy = shutil.copytree(run, tmp_path / "copy")
+    assert which(copy, before) == ("old" if change == 3 else "new")
+    resumed = tiny.Command(tmp_path, "resume", str(run))
+    assert resumed.wait() == 0, resumed.errors.read_text()
+    assert Run(run).rows()[-1]["step"] == (OLD if change == 3 else NEW)
+    again = tiny.Command(tmp_path, *arguments)
+    assert again.wait() == 0, again.errors.read_text()
+    assert [row["step"] for row in Run(run).rows()] == [1, 2]
+
+
+def test_a_first_run_that_was_killed_while_it_was_made_leaves_a_free_folder_or_a_run(made, tmp_path):
+    for change in range(1, 12):
+        run = tmp_path / f"{change}" / "run"
+        killed = Killed(tmp_path, change, ["train", *words(), "--out", str(run)], run)
+        assert killed.wait() == -signal.SIGKILL
+        if (run / "sao-run.json").exists() or (run / ".new").exists():
+            assert Run.open(run).config.train.steps == NEW
+        else:
+            sao_run = Run.create(run, tiny.config(method="random"), Run(made).facts)
+            assert sao_run.config.train.steps == OLD
