@@ -1,10 +1,13 @@
 """The one place where the whole-step tests know how the package builds a method, what its parts are called and how it draws."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any
 
+import reference_baselines
 import reference_step
 import tiny
 import torch
@@ -12,9 +15,10 @@ from torch import Tensor, nn
 
 from sao.benchmark.literal import OPERATORS
 from sao.benchmark.reference import Settings
-from sao.methods import Structural, build_method
+from sao.methods import Method, SimCLR, Structural, Supervised, build_method
 from sao.networks import Generator
 from sao.networks.layout import ImageNetwork
+from sao.randomness import batch_rows
 
 SAMPLES = 1000
 # No weight is 1 and no two are alike, so that no factor can hide.
@@ -91,7 +95,7 @@ def built(options: Options) -> Structural:
     return method
 
 
-def batches(options: Options, steps: int) -> list[Tensor]:
+def batches(options: "Options | BaselineOptions", steps: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(7)
     return [2 * torch.rand(options.batch, *options.shape, generator=generator, dtype=torch.float64) - 1 for _ in range(steps)]
 
@@ -168,8 +172,10 @@ def step(method: Structural, inputs: Tensor, number: int) -> Recorded:
 
     method.augmentation, method._jacobian_start = augmented, drawn  # pyright: ignore[reportAttributeAccessIssue]
     hook = method.generator.register_forward_pre_hook(lambda module, arguments: latents.append(arguments[0]))
+    players = {"discriminator.": method.discriminator, "generator.": method.generator}
     try:
-        scalars = method.step(inputs, number)
+        with gradients_before_updates(method, players) as gradients:
+            scalars = method.step(inputs, number)
     finally:
         hook.remove()
         method.augmentation = augmentation
@@ -178,16 +184,25 @@ def step(method: Structural, inputs: Tensor, number: int) -> Recorded:
     assert len(directions) <= 1
     of_discriminator, of_generator = latents
     draws = reference_step.Draws(of_discriminator, of_generator, directions[0] if directions else None)
-    return Recorded(scalars, real[0], draws, gradients(method))
+    return Recorded(scalars, real[0], draws, gradients)
 
 
-def gradients(method: Structural) -> dict[str, Tensor]:
-    found = {}
-    for player in ("discriminator", "generator"):
-        for name, parameter in getattr(method, player).named_parameters():
-            assert parameter.grad is not None, name
-            found[f"{player}.{name}"] = parameter.grad.clone()
-    return found
+@contextmanager
+def gradients_before_updates(method: Method, networks: dict[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
+    """With what gradients the optimisers are asked to move; some change them."""
+    names = {p: f"{owner}{name}" for owner, network in networks.items() for name, p in network.named_parameters()}
+    found: dict[str, Tensor] = {}
+
+    def note(optimiser: torch.optim.Optimizer, *_: Any) -> None:
+        for parameter in (p for group in optimiser.param_groups for p in group["params"] if p.grad is not None):
+            found.setdefault(names[parameter], parameter.grad.clone())
+
+    hooks = [optimiser.register_step_pre_hook(note) for optimiser in method.optimisers.values()]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def state(method: Structural | reference_step.Structural) -> dict[str, Tensor]:
@@ -208,3 +223,97 @@ def bank(method: Structural) -> tuple[Tensor, Tensor] | None:
     filled, cursor = len(method.bank), int(method.bank.cursor)
     order = (torch.arange(filled) + (cursor if filled == method.bank.capacity else 0)) % method.bank.capacity
     return method.bank.embeddings[order], method.bank.keys[order]
+
+
+# --- the baselines: one network that learns, and its average ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BaselineOptions:
+    shape: tuple[int, ...] = (1, 8, 8)
+    batch: int = 6
+    augmented: bool = True
+    temperature: float = 0.3
+    kind: str = "adamw"
+    optimiser: Optimiser = Optimiser(3e-3, (0.4, 0.9), 0.2)
+    ema: float = 0.8
+
+
+def baseline(name: str, options: BaselineOptions, labels: Tensor | None = None) -> Method:
+    changes: dict[str, Any] = {
+        "method": name,
+        "data__flip": str(options.augmented).lower(),
+        "data__crop": 0.5 if options.augmented else "null",
+        "discriminator__widths": "[4, 8]" if len(options.shape) == 3 else "[8]",
+        "discriminator__blocks": 1,
+        "contrast__temperature": options.temperature,
+        "train__batch": options.batch,
+        "train__ema": options.ema,
+        "train__discriminator__kind": options.kind,
+        "train__discriminator__learning_rate": options.optimiser.learning_rate,
+        "train__discriminator__betas": list(options.optimiser.betas),
+        "train__discriminator__weight_decay": options.optimiser.weight_decay,
+    }
+    classes = None if labels is None else int(labels.max()) + 1
+    method = build_method(tiny.config(**changes), options.shape, SAMPLES, classes, labels).double()
+    unsettle(method)
+    return method
+
+
+def simclr(options: BaselineOptions) -> tuple[SimCLR, reference_baselines.SimCLR]:
+    method = baseline("simclr", options)
+    assert isinstance(method, SimCLR)
+    average = reference_baselines.Average(stock(method.average_network.network), options.ema)
+    rate, decay = options.optimiser.learning_rate, options.optimiser.weight_decay
+    lars = reference_baselines.LARS(rate, decay)
+    optimiser = lars if options.kind == "lars" else reference_step.AdamW(**vars(options.optimiser))
+    return method, reference_baselines.SimCLR(stock(method.network), average, optimiser, options.temperature)
+
+
+def supervised(options: BaselineOptions, labels: Tensor) -> tuple[Supervised, reference_baselines.Supervised]:
+    method = baseline("supervised", options, labels)
+    assert isinstance(method, Supervised)
+    average = reference_baselines.Average(stock(method.average_backbone.network), options.ema)
+    optimiser = reference_step.AdamW(**vars(options.optimiser))
+    classifier = copy.deepcopy(method.classifier)
+    return method, reference_baselines.Supervised(stock(method.backbone), classifier, average, optimiser)
+
+
+@dataclass
+class RecordedBaseline:
+    scalars: dict[str, Tensor]
+    views: list[Tensor]  # what the augmentation made of the batch, each time that it was asked
+    gradients: dict[str, Tensor]
+
+
+def baseline_step(method: SimCLR | Supervised, inputs: Tensor, number: int) -> RecordedBaseline:
+    augmentation, made = method.augmentation, []
+
+    def augmented(*arguments: Any) -> Tensor:
+        made.append(augmentation(*arguments))
+        return made[-1]
+
+    method.augmentation = augmented  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        with gradients_before_updates(method, trained(method)) as gradients:
+            scalars = method.step(inputs, number)
+    finally:
+        method.augmentation = augmentation
+    return RecordedBaseline(scalars, made, gradients)
+
+
+def labels_of_step(method: Supervised, labels: Tensor, number: int) -> Tensor:
+    return labels[batch_rows(method.seed, number, method.batch, len(labels))]
+
+
+def trained(method: SimCLR | Supervised) -> dict[str, nn.Module]:
+    if isinstance(method, SimCLR):
+        return {"": method.network}
+    return {"backbone.": method.backbone, "classifier.": method.classifier}
+
+
+def baseline_state(method: SimCLR | Supervised) -> dict[str, Tensor]:
+    """Parameters and buffers, of the average too."""
+    average = method.average_network if isinstance(method, SimCLR) else method.average_backbone
+    networks = {**trained(method), "average ": average.network}
+    return {f"{owner}{name}": value for owner, network in networks.items() for name, value in network.state_dict().items()}

@@ -1,0 +1,70 @@
+"""Three whole steps of each baseline against a slow reference that is written from its definition."""
+
+from dataclasses import replace
+
+import product
+import pytest
+import torch
+from product import BaselineOptions
+from test_structural_step import assert_alike
+
+PLAIN = BaselineOptions()
+LARS = replace(PLAIN, kind="lars")
+SIMCLR = {
+    "as it is": PLAIN,
+    "another temperature": replace(PLAIN, temperature=0.07),
+    "not augmented": replace(PLAIN, augmented=False),
+    "vectors": replace(PLAIN, shape=(7,)),
+    "lars": replace(LARS, optimiser=replace(PLAIN.optimiser, learning_rate=0.1)),
+    "lars, gradients short enough": replace(LARS, optimiser=replace(PLAIN.optimiser, learning_rate=1e-3)),
+}
+
+
+@pytest.mark.parametrize("options", SIMCLR.values(), ids=SIMCLR)
+def test_three_steps_of_simclr_are_those_of_the_reference(options):
+    method, expected = product.simclr(options)
+    for number, inputs in enumerate(product.batches(options, 3)):
+        found = product.baseline_step(method, inputs, number)
+        one, other = found.views
+        assert torch.equal(one, other) == (not options.augmented or len(options.shape) == 1)
+        assert_alike(found.scalars, expected.step(one, other), f"step {number}, logged")
+        assert_alike(found.gradients, expected.gradients, f"step {number}, gradient")
+        after = {**expected.network.state_dict(), **average_of(expected)}
+        assert_alike(product.baseline_state(method), after, f"step {number}, after it", rtol=1e-8)
+
+
+def test_a_gradient_is_long_enough_to_be_shortened_at_one_rate_and_not_at_the_other():
+    """Otherwise the two cases of LARS would be one."""
+    for name, shortened in (("lars", True), ("lars, gradients short enough", False)):
+        options = SIMCLR[name]
+        method, expected = product.simclr(options)
+        before = {name: value.clone() for name, value in expected.network.named_parameters() if value.ndim > 1}
+        expected.step(*product.baseline_step(method, product.batches(options, 1)[0], 0).views)
+        rate, decay = options.optimiser.learning_rate, options.optimiser.weight_decay
+        longest = [
+            0.02 * weight.norm() / (expected.gradients[name].norm() + decay * weight.norm()) / rate
+            for name, weight in before.items()
+        ]
+        assert all(limit < 1 for limit in longest) if shortened else all(limit > 1 for limit in longest)
+
+
+@pytest.mark.parametrize("options", [PLAIN, replace(PLAIN, augmented=False), replace(PLAIN, shape=(7,))])
+def test_three_steps_with_labels_are_those_of_the_reference(options):
+    labels = torch.randint(3, (product.SAMPLES,), generator=torch.Generator().manual_seed(2))
+    method, expected = product.supervised(options, labels)
+    for number, inputs in enumerate(product.batches(options, 3)):
+        found = product.baseline_step(method, inputs, number)
+        (images,) = found.views
+        logged = expected.step(images, product.labels_of_step(method, labels, number))
+        assert_alike(found.scalars, logged, f"step {number}, logged")
+        assert_alike(found.gradients, expected.gradients, f"step {number}, gradient")
+        after = {
+            **{f"backbone.{name}": value for name, value in expected.backbone.state_dict().items()},
+            **{f"classifier.{name}": value for name, value in expected.classifier.state_dict().items()},
+            **average_of(expected),
+        }
+        assert_alike(product.baseline_state(method), after, f"step {number}, after it", rtol=1e-8)
+
+
+def average_of(expected) -> dict[str, torch.Tensor]:
+    return {f"average {name}": value for name, value in expected.average.network.state_dict().items()}

@@ -1,0 +1,102 @@
+"""One whole step of each baseline, as slow as it reads; a loss is a loop over samples, an optimiser is written out."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from reference_step import AdamW, Average
+from torch import Tensor, nn
+
+from sao.benchmark.reference import Terms, unit
+
+
+class LARS:
+    """Momentum SGD; the decayed gradient of a matrix is shortened so that its step is at most a share of the matrix."""
+
+    def __init__(self, learning_rate: float, weight_decay: float, momentum: float = 0.9, share: float = 0.02) -> None:
+        self.learning_rate, self.weight_decay, self.momentum, self.share = learning_rate, weight_decay, momentum, share
+        self.velocity: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def step(self, network: nn.Module, gradients: dict[str, Tensor]) -> None:
+        for name, weight in network.named_parameters():
+            direction = gradients[name]
+            if weight.ndim > 1:
+                longest = self.share * weight.norm() / (direction.norm() + self.weight_decay * weight.norm())
+                direction = (direction + self.weight_decay * weight) * min(1.0, float(longest) / self.learning_rate)
+            self.velocity[name] = self.momentum * self.velocity.get(name, torch.zeros_like(weight)) + direction
+            weight.copy_(weight - self.learning_rate * self.velocity[name])
+
+
+class Optimiser(Protocol):
+    def step(self, network: nn.Module, gradients: dict[str, Tensor]) -> None: ...
+
+
+@dataclass
+class SimCLR:
+    """`network` ends in the projection; a step is told the two views of its batch."""
+
+    network: nn.Module
+    average: Average
+    optimiser: Optimiser
+    temperature: float
+    gradients: dict[str, Tensor] = field(default_factory=dict)  # of the last step
+
+    def step(self, one: Tensor, other: Tensor) -> Terms:
+        loss = nt_xent(self.network(one)[1], self.network(other)[1], self.temperature)
+        self.gradients = gradients(loss, self.network)
+        self.optimiser.step(self.network, self.gradients)
+        self.average.update(self.network)
+        return {"contrast/nt_xent": loss.detach(), "contrast/gradient_norm": length(self.gradients)}
+
+
+@dataclass
+class Supervised:
+    """Cross-entropy of a linear map of the features. What stands behind the features is not touched, not even by decay."""
+
+    backbone: nn.Module
+    classifier: nn.Module
+    average: Average
+    optimiser: AdamW
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+
+    def step(self, images: Tensor, labels: Tensor) -> Terms:
+        both = nn.ModuleDict({"backbone": self.backbone, "classifier": self.classifier})
+        logits = self.classifier(self.backbone(images)[0])
+        loss = cross_entropy(logits, labels)
+        self.gradients = gradients(loss, both)
+        self.optimiser.step(both, self.gradients)
+        self.average.update(self.backbone)
+        right = [float(row.argmax() == label) for row, label in zip(logits, labels, strict=True)]
+        return {
+            "classifier/cross_entropy": loss.detach(),
+            "classifier/accuracy": torch.tensor(sum(right) / len(right)),
+            "classifier/gradient_norm": length(self.gradients),
+        }
+
+
+def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
+    """−log of the share that an image's other view has among all views but itself, by a loop over all views."""
+    views, n = unit(torch.cat([one, other])), len(one)
+    losses = []
+    for i, view in enumerate(views):
+        similar = torch.stack([view @ views[j] / temperature for j in range(2 * n) if j != i])
+        partner = view @ views[(i + n) % (2 * n)] / temperature
+        losses.append(-torch.log(partner.exp() / similar.exp().sum()))
+    return torch.stack(losses).sum() / (2 * n)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    losses = [-torch.log(row.exp()[label] / row.exp().sum()) for row, label in zip(logits, labels, strict=True)]
+    return torch.stack(losses).sum() / len(losses)
+
+
+def gradients(loss: Tensor, network: nn.Module) -> dict[str, Tensor]:
+    """Of every parameter that the loss depends on."""
+    names, weights = zip(*network.named_parameters(), strict=True)
+    found = torch.autograd.grad(loss, weights, allow_unused=True)
+    return {name: g for name, g in zip(names, found, strict=True) if g is not None}
+
+
+def length(gradients: dict[str, Tensor]) -> Tensor:
+    return torch.cat([g.flatten() for g in gradients.values()]).square().sum().sqrt()
