@@ -5,14 +5,19 @@ with the batch is one product for each sample's own Jacobian J. The Jacobian its
 small network.
 """
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 Function = Callable[[Tensor], Tensor]
 
@@ -158,7 +163,7 @@ def _exact_norms(function: Function, x: Tensor) -> Tensor:
 
 def _evaluate(function: Function, x: Tensor) -> Tensor:
     """The function's output, checked; attention by operators that have the derivatives, which the fused ones lack."""
-    with sdpa_kernel(SDPBackend.MATH):
+    with sdpa_kernel(SDPBackend.MATH), _refused_layers():
         outputs = function(x)
     if not isinstance(outputs, Tensor) or outputs.ndim == 0 or len(outputs) != len(x):
         got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
@@ -166,6 +171,33 @@ def _evaluate(function: Function, x: Tensor) -> Tensor:
     if not torch.isfinite(outputs).all():
         raise FloatingPointError("function returned NaN or inf")
     return outputs
+
+
+@contextmanager
+def _refused_layers() -> Iterator[None]:
+    """Stop at a layer that mixes samples or draws at random, wherever in the function it is called.
+
+    One product with the batch is then not one product for each sample's own Jacobian: with BatchNorm in training mode the
+    estimate was 12 to 16 % above the norm.
+    """
+    caller = threading.get_ident()
+
+    def check(layer: nn.Module, arguments: Any) -> None:
+        if threading.get_ident() != caller:  # the hook sees the layers of every thread
+            return
+        mixes = isinstance(layer, _BatchNorm) and (layer.training or layer.running_mean is None)
+        if mixes or (isinstance(layer, _DropoutNd) and layer.training and layer.p > 0):
+            state = "in training mode" if layer.training else "without running statistics"
+            raise ValueError(
+                f"function must treat samples independently and without chance, which {type(layer).__name__} {state} does not: "
+                "call eval() on the network first, or use GroupNorm"
+            )
+
+    hook = register_module_forward_pre_hook(check)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _output(function: Function, x: Tensor) -> Tensor:
@@ -188,14 +220,19 @@ def _jvp(function: Function, x: Tensor, direction: Tensor) -> Tensor:
 
 
 def _outputs_and_tangents(function: Function, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
-    """f(x) and, without a graph, Jv: by forward mode, or by two reverse passes where an operator has no forward rule."""
+    """f(x) and, without a graph, Jv: by forward mode, or by two reverse passes where that fails.
+
+    It fails with NotImplementedError at an operator without a forward rule, and with a plain RuntimeError in other cases
+    (inside another forward mode, in a rule of a third party). An error of the function itself comes again without it.
+    """
     try:
         with forward_ad.dual_level():
             outputs, tangents = forward_ad.unpack_dual(_evaluate(function, forward_ad.make_dual(x.clone(), direction)))
             return outputs, torch.zeros_like(outputs) if tangents is None else tangents.detach().clone()
-    except (NotImplementedError, RuntimeError) as error:
-        if "forward" not in str(error).lower():
-            raise
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        pass
     return _evaluate(function, x), _jvp_with_graph(function, x, direction).detach()
 
 

@@ -246,6 +246,46 @@ def test_operators_without_a_forward_rule_fall_back_on_two_reverse_passes(start)
     torch.testing.assert_close(torch.autograd.grad(without.sum(), weight)[0], torch.autograd.grad(having.sum(), weight)[0])
 
 
+class BrokenForwardRule(torch.autograd.Function):
+    """An operator of a third party whose forward rule fails with an error of its own words."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def jvp(ctx, *tangents: Tensor) -> Tensor:
+        raise RuntimeError("no kernel for tangents here")
+
+    @staticmethod
+    def backward(ctx, *gradients: Tensor) -> Tensor:
+        return gradients[0] * ctx.saved_tensors[0].cos()
+
+
+def test_whatever_words_forward_mode_fails_with_two_reverse_passes_do_instead():
+    x = torch.randn(5, 4, dtype=torch.float64, generator=seeded(2))
+    expected = jacobian_norm(torch.sin, x, 2, generator=seeded(3))
+    torch.testing.assert_close(jacobian_norm(BrokenForwardRule.apply, x, 2, generator=seeded(3)), expected)
+    with torch.autograd.forward_ad.dual_level():
+        torch.testing.assert_close(jacobian_norm(torch.sin, x, 2, generator=seeded(3)), expected)
+
+
+def test_want_of_memory_is_not_answered_by_the_way_that_takes_more():
+    calls = []
+
+    def large(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        jacobian_norm(large, torch.ones(2, 3))
+    assert len(calls) == 1
+
+
 def test_errors_of_the_function_are_not_swallowed():
     def broken(x: Tensor) -> Tensor:
         raise RuntimeError("out of cheese")
@@ -390,6 +430,28 @@ def test_audit_refuses_batch_statistics_and_chance(layer):
         with pytest.raises(ValueError, match=r"^function .*eval\(\)"):
             jacobian_audit(layer.train(), x, (1,))
     jacobian_audit(layer.eval(), x, (1,))
+
+
+@both_starts
+@pytest.mark.parametrize(
+    "layer", [nn.BatchNorm1d(7), nn.BatchNorm1d(7, track_running_stats=False).eval(), nn.Dropout()], ids=str
+)
+def test_layers_that_mix_samples_or_draw_are_refused_wherever_they_hide(layer, start):
+    net = nn.Sequential(nn.Linear(7, 7), layer)
+    x = torch.randn(6, 7, generator=seeded(1))
+    for function in (net, net.forward, lambda t: net(t)[:, :3]):
+        with pytest.raises(ValueError, match=rf"^function .*{type(layer).__name__} .*eval\(\)"):
+            jacobian_norm(function, x, start=start)
+    with pytest.raises(ValueError, match=r"^function "):
+        outputs_and_norms(net, x)
+    net(x)  # outside of these functions it is nobody's business
+
+
+@both_starts
+def test_layers_that_mix_no_samples_in_evaluation_are_welcome(start):
+    net = nn.Sequential(nn.Linear(7, 7), nn.BatchNorm1d(7), nn.Dropout()).eval()
+    assert jacobian_norm(net, torch.randn(6, 7, generator=seeded(1)), start=start).isfinite().all()
+    assert jacobian_norm(nn.Dropout(0.0), torch.ones(2, 3), start=start).isfinite().all()
 
 
 # --- wrong arguments -----------------------------------------------------------------------------------------------------
