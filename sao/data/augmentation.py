@@ -11,6 +11,8 @@ from torch import Tensor
 
 from sao import distributed, randomness
 
+_OF_THE_WHOLE_BATCH = ("forward_input_shape", "order")  # what kornia draws that is not one row a sample
+
 
 @dataclass(frozen=True)
 class Augmentation:
@@ -27,11 +29,12 @@ class Augmentation:
         rows = distributed.local_slice(global_batch)
         shape = torch.Size((global_batch, *images.shape[1:]))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(randomness.derived_seed(self.seed, f"augmentation/{purpose}", step))
+            # kornia draws from the CPU's default generator, which the block restores; torch.manual_seed would seed GPUs too.
+            torch.default_generator.manual_seed(randomness.derived_seed(self.seed, f"augmentation/{purpose}", step))
             for transform in transforms:
                 drawn = transform.forward_parameters(shape)
                 # Colour operations want [0, 1]; bicubic crops overshoot, so each result is cut back to the range.
-                images = transform((images + 1) / 2, params=_sliced(drawn, rows, global_batch)).clamp(0, 1) * 2 - 1
+                images = transform((images + 1) / 2, params=_sliced(drawn, rows)).clamp(0, 1) * 2 - 1
         return images
 
     def _transforms(self, images: Tensor) -> list:
@@ -54,5 +57,6 @@ class Augmentation:
         return transforms
 
 
-def _sliced(drawn: dict[str, Tensor], rows: slice, batch: int) -> dict[str, Tensor]:
-    return {name: value[rows] if value.ndim > 0 and len(value) == batch else value for name, value in drawn.items()}
+def _sliced(drawn: dict[str, Tensor], rows: slice) -> dict[str, Tensor]:
+    """The parameters of these rows. By name, because a batch of 4 has as many rows as a shape has numbers."""
+    return {name: value if name in _OF_THE_WHOLE_BATCH else value[rows] for name, value in drawn.items()}

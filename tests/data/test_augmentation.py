@@ -94,12 +94,19 @@ def test_a_draw_depends_on_seed_purpose_and_step_and_on_nothing_else():
     assert not torch.equal(Augmentation(True, 0.5, 1.0, seed=4)(images, "a", 5, 32), expected)
 
 
-@pytest.mark.parametrize("processes", [2, 3])
-def test_a_process_augments_its_rows_as_the_whole_batch_would(processes, monkeypatch):
-    images = pictures(10)
-    whole = EVERYTHING(images, "a", 1, 10)
-    bounds = [10 * rank // processes for rank in range(processes + 1)]
+def test_generators_of_accelerators_are_left_alone(monkeypatch):
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    EVERYTHING(pictures(4), "a", 1, 4)
+    assert seeded == []
+
+
+@pytest.mark.parametrize(("processes", "batch"), [(2, 10), (3, 10), (2, 4)])  # 4: as many as colour operations, and axes
+def test_a_process_augments_its_rows_as_the_whole_batch_would(processes, batch, monkeypatch):
+    images = pictures(batch)
+    whole = EVERYTHING(images, "a", 1, batch)
+    bounds = [batch * rank // processes for rank in range(processes + 1)]
     for rank in range(processes):
         rows = slice(bounds[rank], bounds[rank + 1])
         monkeypatch.setattr(distributed, "local_slice", lambda batch, rows=rows: rows)
-        torch.testing.assert_close(EVERYTHING(images[rows], "a", 1, 10), whole[rows], atol=1e-6, rtol=0)
+        torch.testing.assert_close(EVERYTHING(images[rows], "a", 1, batch), whole[rows], atol=1e-6, rtol=0)
