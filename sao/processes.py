@@ -1,7 +1,7 @@
 """How the processes of one run begin, wait for each other and end: torchrun starts them, and an error is said once.
 
-What only rank 0 does (folders, checkpoints, the final table) may take as long as it takes: the others then wait at the board,
-a key-value store, and not inside a collective, whose timeout tells a dead machine from a slow one.
+What only rank 0 does (folders, checkpoints, the final table) may take as long as it takes: the others then wait at a
+key-value store, and not inside a collective, whose timeout tells a dead machine from a slow one.
 """
 
 import json
@@ -37,58 +37,56 @@ def joined(device: str = "auto", timeout_seconds: float = 60) -> Iterator[None]:
 
     An error that ends the processes is printed by the one that met it first, in one line; all of them exit.
     """
-    global _board
+    global _group
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
-    _board = _meet()
+    _group = _meet()
     try:
-        _board.everyone(lambda: _take_accelerator(device))
-        _board.everyone(lambda: _connect(device, timeout_seconds))
+        _group.everyone(lambda: _take_accelerator(device))
+        _group.everyone(lambda: _connect(device, timeout_seconds))
         yield
         dist.destroy_process_group()
     except Stopped:
-        _board.listen()
+        _group.await_report()
         raise SystemExit(2) from None
     except (InputError, distributed.Lost) as error:
         say_once(str(error))
         raise SystemExit(LOST if isinstance(error, distributed.Lost) else 2) from None
     except Exception:  # a fault of the program: its traceback is what the others must not talk over
-        _board.floor()
+        _group.may_report()
         raise
     finally:
-        _board.leave()
-        _board = None
+        _group.leave()
+        _group = None
 
 
 def say_once(why: str) -> None:
     """Say why the run ends, unless another process has said so: what it met first is the cause of what the others meet."""
-    if _board is None or _board.floor():
+    if _group is None or _group.may_report():
         print(f"sao: {why}", file=sys.stderr, flush=True)
-        if _board is not None:
-            _board.spoken()
+        if _group is not None:
+            _group.report_written()
     else:
-        _board.listen()
+        _group.await_report()
 
 
 def main_only(action: Callable[[], Result]) -> Result:
     """What `action` returns on rank 0 (anything that JSON holds), on every process; where it fails, all of them stop."""
-    if _board is None:
+    if _group is None:
         return action()
-    _board.turn += 1
-    if _board.rank == 0:
-        return _board.reported(action)
-    return _board.results([0])[0]
+    _group.turn += 1
+    if _group.rank == 0:
+        return _group.reported(action)
+    return _group.results([0])[0]
 
 
-def main_first(action: Callable[[], Result]) -> Result:
-    """Rank 0 acts, then the others at once; where it fails they do not begin, and where one of them fails all stop."""
-    if _board is None:
-        return action()
-    _board.turn += 1
-    if _board.rank > 0:
-        _board.results([0])
-    return _board.everyone(action, turn=_board.turn)
+def node_first(action: Callable[[], Result]) -> Result:
+    """On each machine its first process acts, then the others at once, which find what it left in the machine's cache.
+
+    Where a first one fails the others of its machine do not begin, and where any fails all stop.
+    """
+    return action() if _group is None else _group.node_first(action)
 
 
 def launch_id() -> str | None:
@@ -97,19 +95,27 @@ def launch_id() -> str | None:
     return f"{socket.gethostname()} {os.getppid()}" if name == "none" else name  # without an id: the process of torchrun
 
 
-class _Board:
-    """Notes that processes leave for each other."""
+class _Group:
+    """The processes of a run as one of them sees them, and the store through which they tell each other how they fared."""
 
-    def __init__(self, store: Store, rank: int, size: int) -> None:
-        self.store, self.rank, self.size, self.turn = store, rank, size, 0
+    def __init__(self, store: Store, rank: int, size: int, local_rank: int) -> None:
+        self.store, self.rank, self.size, self.local_rank, self.turn = store, rank, size, local_rank, 0
 
-    def everyone(self, action: Callable[[], Result], turn: int | None = None) -> Result:
+    def everyone(self, action: Callable[[], Result]) -> Result:
         """All act, and nobody goes on before all have."""
-        self.turn = self.turn + 1 if turn is None else turn
+        self.turn += 1
         kept: list[Result] = []
         self.reported(lambda: kept.append(action()))
         self.results(range(self.size))
         return kept[0]
+
+    def node_first(self, action: Callable[[], Result]) -> Result:
+        def wait_and_act() -> Result:
+            if self.local_rank > 0:
+                self.results([self.rank - self.local_rank])  # torchrun numbers the processes of a machine one after another
+            return action()
+
+        return self.everyone(wait_and_act)
 
     def reported(self, action: Callable[[], Result]) -> Result:
         try:
@@ -127,22 +133,22 @@ class _Board:
             raise Stopped
         return [json.loads(text)[0] for text in texts]
 
-    def floor(self) -> bool:
-        """Whether this process may speak: the first that asks."""
+    def may_report(self) -> bool:
+        """Whether this process says why the run ends: the first that asks."""
         me = str(self.rank)
         try:
-            return self.store.compare_set("speaker", "", me) == me.encode()
-        except RuntimeError:  # the board was in the process that died
+            return self.store.compare_set("reporter", "", me) == me.encode()
+        except RuntimeError:  # the store was in the process that died
             return True
 
-    def spoken(self) -> None:
+    def report_written(self) -> None:
         with suppress(distributed.Lost):
-            self._write("spoken", "yes")
+            self._write("report written", "yes")
 
-    def listen(self) -> None:
-        """Let the speaker finish: torchrun ends everyone once one has left."""
+    def await_report(self) -> None:
+        """Let the one that reports finish: torchrun ends everyone once one has left."""
         with suppress(distributed.Lost):
-            self._read("spoken", patience=5)
+            self._read("report written", patience=5)
 
     def leave(self, patience: float = 5) -> None:
         """Rank 0 goes last: without torchrun it holds the store, and the others may still have something to read."""
@@ -172,13 +178,15 @@ class _Board:
             raise distributed.Lost("the process that holds this run together has ended") from None
 
 
-_board: _Board | None = None
+_group: _Group | None = None
 
 
-def _meet() -> _Board:
+def _meet() -> _Group:
     try:
         store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=JOIN_SECONDS)))
-        return _Board(PrefixStore(_generation(store, rank, size), store), rank, size)
+        # Started by other means than torchrun, all count as processes of one machine.
+        local_rank = int(os.environ.get("LOCAL_RANK", rank))
+        return _Group(PrefixStore(_generation(store, rank, size), store), rank, size, local_rank)
     except (ValueError, RuntimeError, TimeoutError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"the processes could not meet ({reason}): start them with torchrun") from None
@@ -197,12 +205,12 @@ def _take_accelerator(device: str) -> None:
 
 
 def _connect(device: str, timeout_seconds: float) -> None:
-    assert _board is not None
+    assert _group is not None
     # Flags and checksums travel between CPUs also where gradients travel between GPUs.
     backend = "cpu:gloo,cuda:nccl" if _accelerated(device) else "gloo"
-    store, timeout = PrefixStore("collectives", _board.store), timedelta(seconds=timeout_seconds)
+    store, timeout = PrefixStore("collectives", _group.store), timedelta(seconds=timeout_seconds)
     try:
-        dist.init_process_group(backend, store=store, rank=_board.rank, world_size=_board.size, timeout=timeout)
+        dist.init_process_group(backend, store=store, rank=_group.rank, world_size=_group.size, timeout=timeout)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"the processes cannot reach each other: {str(error).splitlines()[0]}") from None
 

@@ -189,7 +189,7 @@ def _facts() -> dict[str, Any]:
         "same": [distributed.same(7, -7), distributed.same(7, distributed.rank())],
         "any": [distributed.any_of(False), distributed.any_of(distributed.rank() == 1)],
         "told": processes.main_only(lambda: f"by {distributed.rank()}"),
-        "turns": processes.main_first(lambda: distributed.rank()),
+        "turns": processes.node_first(lambda: distributed.rank()),
     }
 
 

@@ -43,7 +43,7 @@ def _evaluate_run(run, names: list[str] | None, arguments: Namespace) -> None:
     from sao.commands.training import open_config_data
 
     model = sao.load(run.folder, weights=arguments.weights)
-    dataset = processes.main_first(lambda: open_config_data(model.config)).dataset
+    dataset = processes.node_first(lambda: open_config_data(model.config)).dataset
     asked_features = None if names is None else [name for name in names if name not in GENERATION]
     facts = {"feature": arguments.feature, "weights": arguments.weights, "run": str(run.folder), "step": model.step}
     features = references = None

@@ -34,7 +34,7 @@ def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] 
     processes.main_only(lambda: _check_out(out, config, overwrite))  # before data is read, which may take long
     if config.log.tensorboard:
         check_tensorboard()
-    opened = processes.main_first(lambda: open_config_data(config))
+    opened = processes.node_first(lambda: open_config_data(config))
     notes = list(opened.notes)
     if automatic is not None:
         given = set(automatic)
@@ -113,7 +113,7 @@ def resume(out: Path) -> int:
 
 def _resume(run: Run) -> int:
     config = run.config
-    opened = processes.main_first(lambda: open_config_data(config))
+    opened = processes.node_first(lambda: open_config_data(config))
     processes.main_only(lambda: run.prepare(_facts(opened)))
     method = prepared(config, opened)
     damaged: list[str] = []
