@@ -6,6 +6,7 @@ import importlib.util
 import io
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -53,7 +54,7 @@ class Finding:
 
 
 def run(arguments: Namespace) -> int:
-    for check in (_versions, _devices, _threads, _precision, _processes, _disk, _weights):
+    for check in (_versions, _torchvision, _devices, _threads, _precision, _processes, _disk, _weights):
         for finding in check():
             _show(finding)
     training = _training()
@@ -92,6 +93,30 @@ def _installed(names: Iterable[str]) -> tuple[list[str], list[str]]:
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
     return found, missing
+
+
+def _torchvision() -> Iterator[Finding]:
+    """Whether a person's own code can import it, which is not what `sao` does: see sao.torchvision_import."""
+    try:
+        version, torch = (importlib.metadata.version(name).partition("+")[0] for name in ("torchvision", "torch"))
+    except importlib.metadata.PackageNotFoundError:
+        return  # said among the packages
+    error = _import_error("torchvision")
+    if error is None:
+        yield Finding("torchvision", f"{version} fits this torch")
+        return
+    yield Finding(
+        "torchvision",
+        f"`import torchvision` fails ({error}): its wheel was built for another torch; sao itself works all the same",
+        f"for your own code: pip install --index-url https://download.pytorch.org/whl/cpu torch=={torch} torchvision=={version},"
+        " or call sao.torchvision_import.import_torchvision() first",
+    )
+
+
+def _import_error(module: str) -> str | None:
+    """Why a fresh Python cannot import a module, in its own last line; None if it can."""
+    done = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True)
+    return None if done.returncode == 0 else (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
 
 
 # --- what the machine has ------------------------------------------------------------------------------------------------

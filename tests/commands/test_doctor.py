@@ -17,8 +17,8 @@ def test_a_healthy_machine_trains_and_every_line_is_ok_or_has_a_remedy(capsys, t
         assert line.startswith("look ") == following.strip().startswith("remedy: ")
     names = [line[6:20].strip() for line in lines if not line.startswith(" ")]
     assert names[-1] == "training"
-    for name in ("packages", "device", "threads", "precision", "processes", "disk", "cache", "inception", "efficientnet"):
-        assert name in names
+    expected = {"packages", "torchvision", "device", "threads", "precision", "processes", "disk", "cache", "inception"}
+    assert expected | {"efficientnet"} <= set(names)
     assert lines[-1].startswith("ok    training      two steps, a checkpoint and its reading back")
     assert list(tmp_path.iterdir()) == []
 
@@ -37,7 +37,7 @@ def test_a_training_that_fails_is_said_in_one_line_with_a_remedy_and_exit_code_1
         raise error
 
     monkeypatch.setattr(doctor, "_train", fail)
-    for check in ("_devices", "_precision", "_weights"):
+    for check in ("_torchvision", "_devices", "_precision", "_weights"):
         monkeypatch.setattr(doctor, check, list)
     assert main(["doctor"]) == 1
     said, remedy = capsys.readouterr().out.splitlines()[-2:]
@@ -59,6 +59,20 @@ def test_missing_packages_are_named(monkeypatch):
     found = remedies(doctor._versions())
     assert found["packages"] == "pip install kornia"
     assert found["optional"] == "pip install 'sao[tables]' for pyarrow"
+
+
+def test_a_torchvision_that_a_persons_own_code_cannot_import_is_said(monkeypatch):
+    monkeypatch.setattr(doctor, "_import_error", lambda module: None)
+    assert remedies(doctor._torchvision()) == {"torchvision": ""}
+    monkeypatch.setattr(doctor, "_import_error", lambda module: "RuntimeError: operator torchvision::nms does not exist")
+    (broken,) = doctor._torchvision()
+    assert "torchvision::nms does not exist" in broken.text
+    assert "import_torchvision()" in broken.remedy
+
+
+def test_why_a_module_cannot_be_imported():
+    assert doctor._import_error("json") is None
+    assert doctor._import_error("no_such_module") == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
 def test_threads_that_spin_are_pointed_out(monkeypatch):
