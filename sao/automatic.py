@@ -65,9 +65,9 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
         f"bank {{}} of {n} training samples, because in a bank near their number a sample finds its own older copy",
         {"objective.bank": max(1, min(10_240, n // BANK_SHARE))},
     )
-    length = {"train.steps": _steps(n, samples, values["train"]["batch"], device), "train.epochs": None}
-    if given.isdisjoint(length):
-        choose("{} steps, because " + _steps_reason(samples, device), length)
+    if given.isdisjoint({"train.steps", "train.epochs"}):
+        steps, reason = _length(n, values["train"]["batch"], device, images=len(samples.shape) == 3)
+        choose("{} steps, because " + reason, {"train.steps": steps, "train.epochs": None})
     _choose_learning_rates(choose, samples, device)
     _choose_lipschitz(choose, samples, config.seed)
     _choose_rhythm(choose, build(values).steps_for(n))
@@ -126,19 +126,18 @@ def _batch(n: int, largest: int) -> int:
     return max(2, min(largest, n // 2))
 
 
-def _steps(n: int, samples: Samples, batch: int, device: str) -> int:
-    if len(samples.shape) == 1:
-        return min(1000, max(40, 2 * n))
-    epochs, most = (100, 1000) if device == "cpu" else (500, 50_000)
-    return min(most, max(50, epochs * n // batch))
-
-
-def _steps_reason(samples: Samples, device: str) -> str:
-    if len(samples.shape) == 1:
-        return "two for each vector, within 40 to 1000, were enough in trials on tables"
-    if device == "cpu":
-        return "that is 100 passes over the data or what a processor does in reasonable time; more steps help"
-    return "that is 500 passes over the data, within 50,000 steps; the paper makes 1000 passes"
+def _length(n: int, batch: int, device: str, images: bool) -> tuple[int, str]:
+    """Steps, and why so many."""
+    if not images:
+        return min(1000, max(40, 2 * n)), "two for each vector, within 40 to 1000, were enough in trials on tables"
+    passes, most = (100, 1000) if device == "cpu" else (500, 50_000)
+    wanted = passes * n // batch
+    steps = min(most, wanted)
+    made = f"that is {round(steps * batch / n)} passes over the data"
+    if wanted > most:
+        limit = "what a processor does in reasonable time" if device == "cpu" else "what is made without being asked"
+        return steps, f"{made} and {limit}; more steps help"
+    return steps, made
 
 
 def _choose_learning_rates(choose, samples: Samples, device: str) -> None:

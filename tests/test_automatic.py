@@ -71,6 +71,19 @@ def test_epochs_set_by_hand_are_the_length():
     assert named.train.epochs is None
 
 
+@pytest.mark.parametrize(
+    ("n", "device", "steps", "passes"),
+    [(800, "cpu", 625, 100), (5000, "cpu", 1000, 26), (20, "cpu", 200, 100), (10**6, "meta", 50_000, 13)],
+)
+def test_the_length_is_said_in_the_passes_that_it_really_is(n, device, steps, passes, monkeypatch):
+    monkeypatch.setattr(automatic, "choose_device", lambda name: torch.device(device))
+    samples = Images(np.broadcast_to(DRAWS.integers(0, 256, (n, 1, 1, 1), dtype=np.uint8), (n, 8, 8, 1)))
+    config, sentences = auto(samples)
+    assert config.train.steps == steps
+    (said,) = [sentence for sentence in sentences if " steps, because " in sentence]
+    assert f"{steps} steps, because that is {passes} passes over the data" in said
+
+
 def test_a_dash_in_an_option_is_an_underscore():
     config, _ = choose_options(load_preset("own", {"train.micro-batch": "3"}), images(), {"train.micro-batch"})
     assert config.train.micro_batch == 3

@@ -108,7 +108,7 @@ def _torchvision() -> Iterator[Finding]:
     yield Finding(
         "torchvision",
         f"`import torchvision` fails ({error}): its wheel was built for another torch; sao itself works all the same",
-        f"for your own code: pip install --index-url https://download.pytorch.org/whl/cpu torch=={torch} torchvision=={version},"
+        f"in your own code: pip install --index-url https://download.pytorch.org/whl/cpu torch=={torch} torchvision=={version},"
         " or call sao.torchvision_import.import_torchvision() first",
     )
 
