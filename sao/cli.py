@@ -67,6 +67,7 @@ def _add_learning(command: AddCommand) -> None:
 
     resume = command("resume", "go on with a run that was stopped or killed")
     resume.add_argument("run", metavar="RUN")
+    resume.add_argument("--data", dest="source", help="where the data of the run is now, if it was moved")
 
     presets = command("presets", "list the presets, or show one with every option")
     presets.add_argument("name", nargs="?")

@@ -40,10 +40,11 @@ def _evaluate_run(run, names: list[str] | None, arguments: Namespace) -> None:
     """Processes share the work of embedding; the metrics, which look at all features at once, are the first one's."""
     import sao
     from sao import processes
-    from sao.commands.training import open_config_data
+    from sao.commands.training import open_run_data
 
     model = sao.load(run.folder, weights=arguments.weights)
-    dataset = processes.node_first(lambda: open_config_data(model.config)).dataset
+    _, opened = open_run_data(run)
+    dataset = opened.dataset
     asked_features = None if names is None else [name for name in names if name not in GENERATION]
     facts = {"feature": arguments.feature, "weights": arguments.weights, "run": str(run.folder), "step": model.step}
     features = references = None

@@ -13,4 +13,4 @@ def run(arguments: Namespace) -> int:
     with processes.joined(config.train.device, config.train.timeout_seconds):
         from sao.commands.training import resume
 
-        return resume(Path(arguments.run))
+        return resume(Path(arguments.run), arguments.source)

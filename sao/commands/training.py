@@ -17,6 +17,7 @@ from sao.data.open import open_data
 from sao.data.sources import NAMES
 from sao.data.user_files import Opened
 from sao.engine import checkpoint
+from sao.engine.data_place import with_data
 from sao.engine.device import choose_device, set_threads
 from sao.engine.log import Log, check_tensorboard
 from sao.engine.loop import Diverged, Interrupted, new_method, train
@@ -94,7 +95,7 @@ def _create(out: Path, config: Config, opened: Opened, overwrite: bool) -> None:
         others[LAUNCH] = launch
     if opened.skipped:
         others[SKIPPED] = "".join(f"{item.name}\t{item.reason}\n" for item in opened.skipped)
-    Run.create(out, config, _facts(opened), overwrite, others)
+    Run.create(out, config, facts_of(opened), overwrite, others)
 
 
 @contextmanager
@@ -105,22 +106,24 @@ def _held(run: Run) -> Iterator[None]:
         yield
 
 
-def resume(out: Path) -> int:
+def resume(out: Path, source: str | None = None) -> int:
+    """Go on with a run; `source` says where its data is now."""
     run = Run.open(out)
     with _held(run):
-        return _resume(run)
+        return _resume(run, source)
 
 
-def _resume(run: Run) -> int:
-    config = run.config
-    opened = processes.node_first(lambda: open_config_data(config))
-    processes.main_only(lambda: run.prepare(_facts(opened)))
+def _resume(run: Run, source: str | None) -> int:
+    config, opened = open_run_data(run, source)
+    processes.main_only(lambda: run.prepare(facts_of(opened)))
     method = prepared(config, opened)
     damaged: list[str] = []
     first = 0
     if checkpoint.steps_in(run.checkpoints):  # none: it was stopped before the first, and starts as it started then
         first = checkpoint.load_newest(run.checkpoints, method, damaged.append)
     processes.main_only(lambda: run.cut_metrics(first))
+    if source is not None:
+        processes.main_only(lambda: run.change(config))
     total = config.steps_for(len(opened.dataset.train))
     if first >= total:
         notes = [*damaged, f"{run.folder} is complete: all {total} steps are done"]
@@ -129,7 +132,15 @@ def _resume(run: Run) -> int:
     return _go(run, config, opened, method, first, notes)
 
 
-def _facts(opened: Opened) -> DataFacts:
+def open_run_data(run: Run, source: str | None = None) -> tuple[Config, Opened]:
+    """The data of a run, where it was or where `source` says, and the configuration that leads there."""
+    config = run.config_with_data if source is None else with_data(run.config, source=source)
+    opened = processes.node_first(lambda: open_config_data(config))
+    run.check_same(facts_of(opened))
+    return config, opened
+
+
+def facts_of(opened: Opened) -> DataFacts:
     return DataFacts.of(opened.dataset, None if opened.standardiser is None else opened.standardiser.to_dict())
 
 

@@ -3,39 +3,23 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import Timeout
 
 from sao import __version__
 from sao import config as configuration
 from sao.config import Config
+from sao.engine.data_facts import DataFacts
+from sao.engine.data_place import place_of, with_data_found
 from sao.engine.run_files import LOCK, MARK, WRITING, foreign_file, new_run, read_mark, run_lock, settle
 from sao.errors import InputError
-from sao.files import write_text
-
-if TYPE_CHECKING:  # torch comes with it, and a folder that is no run is refused without waiting for torch
-    from sao.data.samples import Dataset
+from sao.files import write_text, written
 
 FORMAT = 2  # of a run folder; version 0.1 wrote no number
 CONFIG, FACTS = "config.yaml", "data.json"
-
-
-@dataclass(frozen=True)
-class DataFacts:
-    """What a trained model must remember of its data to be built and used without it."""
-
-    name: str
-    shape: tuple[int, ...]
-    samples: int
-    classes: int | None = None
-    standardiser: dict[str, Any] | None = None  # the transform of vectors, see sao.data.tables
-
-    @classmethod
-    def of(cls, dataset: "Dataset", standardiser: dict[str, Any] | None = None) -> "DataFacts":
-        return cls(dataset.name, dataset.train.shape, len(dataset.train), dataset.classes, standardiser)
 
 
 @dataclass(frozen=True)
@@ -54,7 +38,8 @@ class Run:
             with new_run(folder) as writing:
                 mark = {"sao": __version__, "format": FORMAT}
                 (writing / MARK).write_text(json.dumps(mark) + "\n", encoding="utf-8")
-                (writing / FACTS).write_text(_facts_text(facts), encoding="utf-8")
+                facts = replace(facts, place=place_of(config, folder))
+                (writing / FACTS).write_text(facts.as_text(), encoding="utf-8")
                 configuration.save(config, writing / CONFIG)
                 for name, text in (others or {}).items():
                     (writing / name).write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -67,13 +52,24 @@ class Run:
             for part in (self.checkpoints, self.samples, self.evaluations):
                 part.mkdir(exist_ok=True)
             if not self._facts_file.exists():
-                write_text(self._facts_file, _facts_text(facts))
-        before = self.facts
-        if (before.shape, before.samples, before.classes) != (tuple(facts.shape), facts.samples, facts.classes):
+                write_text(self._facts_file, replace(facts, place=place_of(self.config, self.folder)).as_text())
+        self.check_same(facts)
+
+    def check_same(self, facts: DataFacts) -> None:
+        """Whether data is what the run began with; without data.json nobody can say."""
+        changed = self.facts.difference(facts) if self._facts_file.exists() else None
+        if changed is not None:
             raise InputError(
-                f"the data has changed since {self.folder} began: {before.samples} samples of {before.shape} then, "
-                f"{facts.samples} of {tuple(facts.shape)} now; bring the old data back or start another run"
+                f"the data has changed since {self.folder} began: {changed}; bring the old data back, "
+                "say with --data where it is now, or start another run"
             )
+
+    def change(self, config: Config) -> None:
+        """Go on with other options, or with data that was moved."""
+        with _explained(self.folder):
+            write_text(self._facts_file, replace(self.facts, place=place_of(config, self.folder)).as_text())
+            with written(self.folder / CONFIG) as temporary:
+                configuration.save(config, temporary)
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
@@ -125,10 +121,15 @@ class Run:
     @property
     def facts(self) -> DataFacts:
         try:
-            values = json.loads(self._facts_file.read_text())
-            return DataFacts(**{**values, "shape": tuple(values["shape"])})
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{self._facts_file} cannot be read: {error}") from None
+            return DataFacts.from_text(self._facts_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+            raise InputError(f"{self._facts_file} cannot be read: {reason}") from None
+
+    @property
+    def config_with_data(self) -> Config:
+        """The configuration with the path at which the data is now."""
+        return with_data_found(self.config, self.folder, self.facts.place if self._facts_file.exists() else None)
 
     @property
     def _facts_file(self) -> Path:
@@ -195,10 +196,6 @@ def _explained(folder: Path, what: str = "written") -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"{folder} cannot be {what}: {error.strerror}; choose another folder") from None
-
-
-def _facts_text(facts: DataFacts) -> str:
-    return json.dumps(asdict(facts), indent=1) + "\n"
 
 
 def _step_of(line: str) -> float:

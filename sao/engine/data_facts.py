@@ -1,0 +1,105 @@
+"""What a run remembers of its data, in data.json: enough to use the model without it, and to know it again."""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
+
+if TYPE_CHECKING:  # torch comes with it, and a folder that is no run is refused without waiting for torch
+    from sao.data.samples import Dataset, Samples
+
+GLIMPSED_ROWS = 64  # of each part
+# Another version of an image library, or another processor, may round differently; other data is further away.
+ABSOLUTE, RELATIVE = 0.02, 1e-3
+
+Count = Annotated[int, Field(ge=1)]
+Glimpse = list[tuple[float, float, int | None]]  # of some rows: mean and deviation as the network sees them, and the label
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    name: str
+    shape: tuple[Count, ...]
+    samples: Count
+    classes: Count | None = None
+    standardiser: dict[str, Any] | None = None  # the transform of vectors, see sao.data.tables
+    place: tuple[str, str] | None = None  # absolute, and as seen from the run
+    glimpse: dict[str, Glimpse] | None = None  # by part
+
+    @classmethod
+    def of(cls, dataset: "Dataset", standardiser: dict[str, Any] | None = None) -> "DataFacts":
+        glimpse = {"train": _glimpse(dataset.train), "test": _glimpse(dataset.test)}
+        return cls(dataset.name, dataset.train.shape, len(dataset.train), dataset.classes, standardiser, glimpse=glimpse)
+
+    @classmethod
+    def from_text(cls, text: str) -> "DataFacts":
+        """What `as_text` wrote; anything else is a ValueError of one line."""
+        try:
+            facts = TypeAdapter(cls).validate_python(json.loads(text))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}") from None
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        if len(facts.shape) not in (1, 3):
+            raise ValueError(f"shape: {facts.shape} is neither of images nor of vectors")
+        if facts.standardiser is not None:
+            _check_standardiser(facts.standardiser, facts.shape)
+        return facts
+
+    def as_text(self) -> str:
+        """JSON, a line for each fact."""
+        lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in asdict(self).items()]
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    def difference(self, now: "DataFacts") -> str | None:
+        """What has changed in the data since these facts were written; None for the same data."""
+        if (self.shape, self.samples, self.classes) != (tuple(now.shape), now.samples, now.classes):
+            return f"{_counted(self)} then, {_counted(now)} now"
+        if self.glimpse is None or now.glimpse is None:  # version 0.1 did not look at values
+            return None
+        for part, then in self.glimpse.items():
+            if not _alike(then, now.glimpse.get(part, [])):
+                return f"as many samples of the same shape, but other ones in the {part} part"
+        return None
+
+
+def _glimpse(samples: "Samples") -> Glimpse:
+    rows = np.unique(np.linspace(0, len(samples) - 1, GLIMPSED_ROWS).astype(np.int64))
+    inputs = samples.inputs(rows).flatten(1).double()
+    labels = [None] * len(rows) if samples.labels is None else [int(label) for label in samples.labels[rows]]
+    means, deviations = inputs.mean(1).tolist(), inputs.std(1, correction=0).tolist()
+    return [(round(mean, 5), round(std, 5), label) for mean, std, label in zip(means, deviations, labels, strict=True)]
+
+
+def _alike(then: Glimpse, now: Glimpse) -> bool:
+    if len(then) != len(now) or [row[2] for row in then] != [row[2] for row in now]:
+        return False
+    return all(
+        math.isclose(before, after, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+        for old, new in zip(then, now, strict=True)
+        for before, after in zip(old[:2], new[:2], strict=True)
+    )
+
+
+def _counted(facts: DataFacts) -> str:
+    kinds = "no classes" if facts.classes is None else f"{facts.classes} classes"
+    return f"{facts.samples} samples of {tuple(facts.shape)} with {kinds}"
+
+
+def _check_standardiser(stored: dict[str, Any], shape: tuple[int, ...]) -> None:
+    from sao.data.tables import Standardiser
+
+    try:
+        found = TypeAdapter(Standardiser).validate_python(stored)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"standardiser.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    numbers = (*found.mean, *found.std, found.factor)
+    lengths = {len(found.columns), len(found.kept), len(found.mean), len(found.std)}
+    inside = all(0 <= column < found.width for column in found.kept)
+    if lengths != set(shape) or not all(map(math.isfinite, numbers)) or not inside or min(*found.std, found.factor) <= 0:
+        raise ValueError("standardiser: its numbers do not fit together")

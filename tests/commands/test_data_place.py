@@ -1,0 +1,141 @@
+"""A run finds its data again: from any folder, after a move, and at a place that a person names, if it is the same data."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from PIL import Image
+
+from sao.cli import main
+from sao.engine.run import Run
+
+
+def photographs(folder: Path, seed: int = 0, count: int = 24) -> Path:
+    for index, pixels in enumerate(np.random.default_rng(seed).integers(0, 256, (count, 9, 9, 3), dtype=np.uint8)):
+        place = folder / ("dark" if index % 2 else "light")
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(place / f"{index}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A folder with photographs and a run of them that was started in it, by relative paths."""
+    folder = tmp_path_factory.mktemp("project")
+    photographs(folder / "photographs")
+    patch = pytest.MonkeyPatch()
+    patch.chdir(folder)
+    patch.setenv("SAO_CACHE", str(folder.parent / "cache"))
+    try:
+        assert main(["train", *tiny.words(method="random"), "--data", "photographs", "--out", "runs/x"]) == 0
+    finally:
+        patch.undo()
+    return folder
+
+
+@pytest.fixture
+def moved(project, tmp_path, monkeypatch) -> Path:
+    """A copy of the project at another place; its absolute path leads nowhere, and the commands are typed elsewhere."""
+    monkeypatch.setenv("SAO_CACHE", str(project.parent / "cache"))
+    monkeypatch.chdir("/")
+    copy = shutil.copytree(project, tmp_path / "project")
+    _change_place(copy, absolute=str(tmp_path / "gone" / "photographs"))
+    return copy
+
+
+def _change_place(project: Path, absolute: str) -> None:
+    file = project / "runs/x/data.json"
+    facts = json.loads(file.read_text())
+    assert facts["place"][1] == "../../photographs"
+    file.write_text(json.dumps(facts | {"place": [absolute, facts["place"][1]]}))
+
+
+def refused(capsys, *arguments: object) -> str:
+    capsys.readouterr()
+    assert main([str(word) for word in arguments]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1, said.err
+    return said.err
+
+
+def test_from_another_folder(project, monkeypatch, capsys):
+    monkeypatch.setenv("SAO_CACHE", str(project.parent / "cache"))
+    monkeypatch.chdir("/")
+    assert main(["resume", str(project / "runs/x")]) == 0
+    assert main(["eval", str(project / "runs/x"), "--metrics", "effective_rank"]) == 0
+
+
+def test_a_folder_of_that_name_where_the_command_is_typed_is_not_taken_for_it(project, tmp_path, monkeypatch):
+    monkeypatch.setenv("SAO_CACHE", str(project.parent / "cache"))
+    photographs(tmp_path / "photographs", seed=1, count=30)
+    monkeypatch.chdir(tmp_path)
+    assert main(["resume", str(project / "runs/x")]) == 0
+
+
+def test_run_and_data_moved_together(moved):
+    assert main(["resume", str(moved / "runs/x")]) == 0
+    assert main(["eval", str(moved / "runs/x"), "--metrics", "effective_rank"]) == 0
+
+
+def test_data_that_is_gone_is_said_with_every_place(moved, tmp_path, capsys):
+    (moved / "photographs").rename(tmp_path / "elsewhere")
+    for command in ("resume", "eval"):
+        said = refused(capsys, command, moved / "runs/x")
+        for place in (tmp_path / "gone/photographs", moved / "photographs", "/photographs"):
+            assert f" {place}," in said.replace(";", ",")
+        assert "--data PATH" in said
+
+
+def test_a_place_that_is_named_is_remembered(moved, tmp_path, capsys):
+    (moved / "photographs").rename(tmp_path / "elsewhere")
+    assert main(["resume", str(moved / "runs/x"), "--data", str(tmp_path / "elsewhere")]) == 0
+    assert main(["resume", str(moved / "runs/x")]) == 0
+    assert Run(moved / "runs/x").config.data.source == str(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize(("count", "seed", "said"), [(25, 0, "22 samples"), (24, 1, "other ones in the train part")])
+def test_other_data_is_refused(moved, tmp_path, count, seed, said, capsys):
+    before = {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
+    other = photographs(tmp_path / "other", seed, count)
+    assert said in refused(capsys, "resume", moved / "runs/x", "--data", other)
+    assert "there is no file or folder" in refused(capsys, "resume", moved / "runs/x", "--data", tmp_path / "nowhere")
+    assert before == {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
+
+
+def test_labels_that_were_exchanged_are_other_data(moved, capsys):
+    data = moved / "photographs"
+    for old, new in (("dark", "x"), ("light", "dark"), ("x", "light")):
+        (data / old).rename(data / new)
+    assert "other ones" in refused(capsys, "resume", moved / "runs/x")
+
+
+def test_pixels_that_another_decoder_rounds_otherwise_are_the_same_data(project):
+    facts = Run(project / "runs/x").facts
+    assert facts.glimpse is not None
+    near = {part: [(mean + 0.004, std - 0.004, label) for mean, std, label in rows] for part, rows in facts.glimpse.items()}
+    assert facts.difference(replace(facts, glimpse=near)) is None
+
+
+def test_a_named_data_set_in_a_folder_of_ones_own(tmp_path, monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    (tmp_path / "sets").mkdir()
+    np.savez(tmp_path / "sets" / "mnist.npz", x_train=pixels[:30], x_test=pixels[30:])
+    monkeypatch.chdir(tmp_path)
+    words = tiny.words(method="random", data__source="mnist", data__folder="sets")
+    assert main(["train", *words, "--out", "run"]) == 0
+    monkeypatch.chdir("/")
+    assert main(["resume", str(tmp_path / "run")]) == 0
+
+
+@pytest.mark.parametrize("where", ["photographs", "runs"])
+def test_a_run_of_version_0_1_looks_beside_its_folder(moved, where, monkeypatch):
+    file = moved / "runs/x/data.json"
+    facts = {key: value for key, value in json.loads(file.read_text()).items() if key not in ("place", "glimpse")}
+    file.write_text(json.dumps(facts))
+    (moved / "runs/x/sao-run.json").unlink()
+    monkeypatch.chdir(moved / where)
+    assert main(["resume", str(moved / "runs/x")]) == 0
