@@ -9,8 +9,8 @@ import torch
 from sao.errors import InputError
 from sao.evaluation.inputs import feature_matrix, label_codes, train_and_test
 from sao.evaluation.kmeans import spherical_kmeans
-from sao.evaluation.partitions import ari, best_matching, matched_accuracy, nmi, purity
-from sao.evaluation.result import Metric
+from sao.evaluation.partitions import ari, best_matching, matched_samples, nmi, purity
+from sao.evaluation.result import Metric, accuracy
 
 
 def kmeans_accuracy(features: Any, labels: Any, k: int | None = None, repeats: int = 20, seed: int = 0) -> Metric:
@@ -32,7 +32,7 @@ def clustering(features: Any, labels: Any, k: int | None = None, repeats: int = 
     }
     matched = {**protocol, "matched_on": "the scored features", "matching": "optimal one-to-one"}
     return [
-        _over_runs("kmeans", [matched_accuracy(run, codes) for run in runs], matched),
+        accuracy("kmeans", np.stack([matched_samples(run, codes) for run in runs]), matched),
         _over_runs("nmi", [nmi(run, codes) for run in runs], {**protocol, "nmi_mean": "arithmetic"}),
         _over_runs("purity", [purity(run, codes) for run in runs], protocol),
         _over_runs("ari", [ari(run, codes) for run in runs], protocol),
@@ -45,13 +45,13 @@ def strict_kmeans_accuracy(
     """Fit and match on the training split, score on the validation split: nothing of what is scored was seen before."""
     train_x, train_y, test_x, test_y, classes = train_and_test(train_x, train_y, test_x, test_y)
     k = classes if k is None else k
-    scores = []
+    right = []
     for run in spherical_kmeans(train_x, k, repeats, seed):
         table = np.zeros((k, classes), dtype=np.int64)
         # Counted by cluster number: an empty cluster must keep its row, or the matching would shift.
         np.add.at(table, (run.assign(train_x).cpu().numpy(), train_y.cpu().numpy()), 1)
         predicted = best_matching(table)[run.assign(test_x).cpu().numpy()]
-        scores.append(float((predicted == test_y.cpu().numpy()).mean()))
+        right.append(predicted == test_y.cpu().numpy())
     protocol = {
         **_protocol(k, repeats, seed),
         "fitted_on": "train",
@@ -61,7 +61,7 @@ def strict_kmeans_accuracy(
         "n_train": len(train_x),
         "n_test": len(test_x),
     }
-    return _over_runs("kmeans_strict", scores, protocol)
+    return accuracy("kmeans_strict", np.stack(right), protocol)
 
 
 def cluster_agreement(features: Any, k: int, repeats: int = 10, seed: int = 0) -> Metric:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sao.errors import InputError
 from sao.evaluation.inputs import train_and_test, unit_rows
-from sao.evaluation.result import Metric
+from sao.evaluation.result import Metric, accuracy
 
 
 def knn_accuracy(
@@ -23,7 +23,6 @@ def knn_accuracy(
     for k in ks:
         votes = torch.zeros(len(test_x), classes, device=train_x.device)
         votes.scatter_add_(1, neighbours[:, :k], torch.ones_like(neighbours[:, :k], dtype=votes.dtype))
-        accuracy = (votes.argmax(dim=1) == test_y).double().mean().item()
         protocol = {
             "k": k,
             "similarity": "cosine",
@@ -33,7 +32,7 @@ def knn_accuracy(
             "n_train": len(train_x),
             "n_test": len(test_x),
         }
-        metrics.append(Metric(f"knn{k}", accuracy, None, protocol))
+        metrics.append(accuracy(f"knn{k}", votes.argmax(dim=1) == test_y, protocol))
     return metrics
 
 

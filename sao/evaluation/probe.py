@@ -11,19 +11,16 @@ import torch
 from torch import Tensor
 
 from sao.errors import InputError
-from sao.evaluation.inputs import standardiser, train_and_test
-from sao.evaluation.result import Metric
+from sao.evaluation.inputs import narrowed, principal, standardiser, train_and_test
+from sao.evaluation.result import Metric, accuracy
 
 
 def linear_probe(train_x: Any, train_y: Any, test_x: Any, test_y: Any, cost: float = 1.0) -> Metric:
     """Test accuracy of logistic regression fitted to all training labels."""
-    train_x, train_y, test_x, test_y, classes = _prepared(train_x, train_y, test_x, test_y, cost)
+    train_x, train_y, test_x, test_y, classes, protocol = _prepared(train_x, train_y, test_x, test_y, cost)
     probe = Probe.fit(train_x, train_y, classes, cost)
-    protocol = _protocol(cost, classes, len(train_x), len(test_x)) | {
-        "iterations": probe.iterations,
-        "largest_gradient": probe.gradient,
-    }
-    return Metric("probe", probe.accuracy(test_x, test_y), None, protocol)
+    protocol |= {"iterations": probe.iterations, "largest_gradient": probe.gradient}
+    return accuracy("probe", probe.predict(test_x) == test_y, protocol)
 
 
 def few_shot(
@@ -41,21 +38,21 @@ def few_shot(
         raise InputError(f"share must lie between 0 and 1, got {share}: 0.01 is one percent of the labels")
     if repeats < 1:
         raise InputError(f"repeats is {repeats}: give at least 1")
-    train_x, train_y, test_x, test_y, classes = _prepared(train_x, train_y, test_x, test_y, cost)
-    scores, counts = [], []
+    train_x, train_y, test_x, test_y, classes, protocol = _prepared(train_x, train_y, test_x, test_y, cost)
+    right, counts = [], []
     for i in range(repeats):
         rows = labelled_rows(train_y, share, seed + i)
         probe = Probe.fit(train_x[rows], train_y[rows], classes, cost)
-        scores.append(probe.accuracy(test_x, test_y))
+        right.append((probe.predict(test_x) == test_y).cpu().numpy())
         counts.append(len(rows))
-    protocol = _protocol(cost, classes, len(train_x), len(test_x)) | {
+    protocol |= {
         "labels": counts[0],
         "share": share,
         "draws": "stratified, at least one for each class",
         "restarts": repeats,
         "seeds": f"{seed}..{seed + repeats - 1}",
     }
-    return Metric(f"probe_{100 * share:g}pct", float(np.mean(scores)), float(np.std(scores)), protocol)
+    return accuracy(f"probe_{100 * share:g}pct", np.stack(right), protocol)
 
 
 def labelled_rows(labels: Tensor, share: float, seed: int) -> Tensor:
@@ -82,19 +79,20 @@ class Probe:
         """L-BFGS on the full batch, in the eigenbasis of the features where the objective is nearly round."""
         from scipy.optimize import minimize
 
-        n, d = x.shape
+        n = len(x)
         penalty = 1 / (cost * n)
         centre = x.mean(dim=0)
         x = x - centre  # folded into the intercept at the end; the intercept is free, so the optimum is the same
-        spectrum, basis = torch.linalg.eigh((x.mT @ x).double() / n)
+        coordinates, directions = principal(x)
+        spectrum = coordinates.double().square().mean(dim=0)
         softness = (1 - 1 / classes) / classes  # curvature of the cross-entropy at equal probabilities
-        scale = (softness * spectrum.clamp_min(0) + penalty).rsqrt()
-        change = basis * scale  # W = change @ V: |V| moves the objective alike in every direction
-        rotated, squared = x @ change.to(x), scale.square()[:, None]
+        scale = (softness * spectrum + penalty).rsqrt()
+        # W = directions @ (scale * V): |V| moves the objective alike in every direction
+        rotated, squared = coordinates * scale.to(x), scale.square()[:, None]
         intercept_scale = softness**-0.5
 
         def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            v = torch.from_numpy(flat.reshape(d + 1, classes)).to(x.device)
+            v = torch.from_numpy(flat.reshape(-1, classes)).to(x.device)
             logits = rotated @ v[:-1].to(x) + (intercept_scale * v[-1]).to(x)
             log_p = logits.log_softmax(dim=1)
             loss = -log_p.gather(1, y[:, None]).mean(dtype=torch.float64)
@@ -106,30 +104,30 @@ class Probe:
             return loss.item(), torch.cat([slope, bias[None]]).cpu().numpy().ravel()
 
         options = {"maxiter": 1000, "maxcor": 20, "ftol": 1e-14, "gtol": 1e-8 if x.dtype == torch.float64 else 1e-6}
-        found = minimize(objective, np.zeros((d + 1) * classes), jac=True, method="L-BFGS-B", options=options)
-        v = torch.from_numpy(found.x.reshape(d + 1, classes)).to(x.device)
-        weights = change @ v[:-1]
+        found = minimize(objective, np.zeros((len(scale) + 1) * classes), jac=True, method="L-BFGS-B", options=options)
+        v = torch.from_numpy(found.x.reshape(-1, classes)).to(x.device)
+        weights = directions.double() @ (scale[:, None] * v[:-1])
         intercept = intercept_scale * v[-1] - centre.double() @ weights
         return cls(weights.to(x), intercept.to(x), int(found.nit), float(np.abs(found.jac).max()))
 
-    def accuracy(self, x: Tensor, y: Tensor) -> float:
-        return ((x @ self.weights + self.intercept).argmax(dim=1) == y).double().mean().item()
+    def predict(self, x: Tensor) -> Tensor:
+        return (x @ self.weights + self.intercept).argmax(dim=1)
 
 
 def _prepared(train_x: Any, train_y: Any, test_x: Any, test_y: Any, cost: float):
+    """Both splits standardised, with their codes, the number of classes and the protocol."""
     if cost <= 0:
         raise InputError(f"cost must be positive, got {cost}: 1 is the usual choice")
     train_x, train_y, test_x, test_y, classes = train_and_test(train_x, train_y, test_x, test_y)
     mean, scale = standardiser(train_x)
-    return (train_x - mean) / scale, train_y, (test_x - mean) / scale, test_y, classes
-
-
-def _protocol(cost: float, classes: int, n_train: int, n_test: int) -> dict[str, Any]:
-    return {
+    train_x, test_x, narrowing = narrowed((train_x - mean) / scale, (test_x - mean) / scale)
+    protocol = {
         "objective": "multinomial logistic regression, L2 penalty |W|²/(2 C n), intercept free",
         "normalisation": "standardised with the training mean and deviation",
+        **narrowing,
         "C": cost,
         "classes": classes,
-        "n_train": n_train,
-        "n_test": n_test,
+        "n_train": len(train_x),
+        "n_test": len(test_x),
     }
+    return train_x, train_y, test_x, test_y, classes, protocol

@@ -6,13 +6,20 @@ from typing import Any
 import torch
 
 from sao.errors import InputError
-from sao.evaluation.inputs import feature_matrix, unit_rows
+from sao.evaluation.inputs import LARGEST, feature_matrix, unit_rows
 from sao.evaluation.result import Metric
 
 
-def effective_rank(features: Any) -> Metric:
-    """RankMe: exp of the entropy of the singular values divided by their sum (of the features as they are, uncentred)."""
-    features = feature_matrix("features", features).double()
+def effective_rank(features: Any, limit: int = LARGEST, seed: int = 0) -> Metric:
+    """RankMe: exp of the entropy of the singular values divided by their sum (of the features as they are, uncentred).
+
+    Where there are more than `limit` samples and dimensions, `limit` samples are drawn.
+    """
+    features = feature_matrix("features", features)
+    n = len(features)
+    if min(features.shape) > limit:
+        features = features[torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:limit].to(features.device)]
+    features = features.double()
     # The smaller Gram matrix has the same non-zero spectrum; in float64 its square roots are good to about 1e-8.
     gram = features.mT @ features if len(features) >= features.shape[1] else features @ features.mT
     singular = torch.linalg.eigvalsh(gram).clamp_min(0).sqrt()
@@ -24,7 +31,8 @@ def effective_rank(features: Any) -> Metric:
         "statistic": "RankMe, exp(entropy of normalised singular values)",
         "normalisation": "none, uncentred",
         "dimensions": features.shape[1],
-        "n_test": len(features),
+        "spectrum_of": len(features),
+        "n_test": n,
     }
     return Metric("effective_rank", math.exp(entropy), None, protocol)
 

@@ -4,23 +4,29 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from sao.files import write_text
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One measured value; `protocol` says how it was measured, fully enough to measure it again."""
+    """One measured value; `protocol` says how it was measured, fully enough to measure it again.
+
+    `right` says of an accuracy which samples were right, (n,) or (restarts, n): two accuracies of the same samples are compared
+    sample by sample. It stays in the program. A value of NaN was not measured; `caution` in its protocol says why.
+    """
 
     name: str
     value: float
     std: float | None = None
     protocol: dict[str, Any] = field(default_factory=dict)
+    right: np.ndarray | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # numpy and torch scalars would fail only later, when the file is written.
@@ -36,12 +42,19 @@ class Metric:
         return replace(self, name=name)
 
 
+def accuracy(name: str, right: Any, protocol: Mapping[str, Any]) -> Metric:
+    """The share of samples that are right (n,), or the mean and deviation of that share over restarts (restarts, n)."""
+    right = np.asarray(right.cpu() if isinstance(right, Tensor) else right)
+    shares = right.mean(axis=-1, dtype=np.float64)
+    return Metric(name, float(shares.mean()), float(shares.std()) if shares.ndim else None, dict(protocol), right)
+
+
 def write_json(path: str | os.PathLike, metrics: Iterable[Metric]) -> None:
     """Write the metrics as a JSON list; a reader sees the old file or the new one, never half of either."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # JSON has no word for infinity or NaN; null is what every reader understands.
-    rows = [{**asdict(m), "value": _finite(m.value), "std": _finite(m.std)} for m in metrics]
+    rows = [{"name": m.name, "value": _finite(m.value), "std": _finite(m.std), "protocol": m.protocol} for m in metrics]
     text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_text(path, text)
 

@@ -4,7 +4,7 @@ For class j, with y = ±1 and x̂ = (x, 1):  min_w ½|w|² + C Σ_i max(0, 1 −
 others (liblinear's intercept_scaling = 1), so the objective is LinearSVC's, not merely similar to it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from sao.errors import InputError
-from sao.evaluation.inputs import standardiser, train_and_test
-from sao.evaluation.result import Metric
+from sao.evaluation.inputs import narrowed, principal, standardiser, train_and_test
+from sao.evaluation.result import Metric, accuracy
 
 COSTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+GAP = 1e-4  # of the objective's value, by which it may be above its minimum
 PATIENCE = 2  # costs that do no better before the search ends: the largest take longest and seldom win
 CLASSES_AT_ONCE = 128  # bounds memory at n x 128 numbers a buffer; classes are independent problems
 
@@ -28,27 +29,29 @@ def linear_svm(
     costs: Sequence[float] = COSTS,
     seed: int = 0,
     held_out: float = 0.2,
+    progress: Callable[[str], None] | None = None,
 ) -> Metric:
-    """Test accuracy of a one-vs-rest linear SVM; C is chosen on a held-out part of the training split, then all is refit."""
+    """Test accuracy of a one-vs-rest linear SVM; C is chosen on a held-out part of the training split, then all is refit.
+
+    `progress` is told which C is tried.
+    """
     costs = sorted(float(cost) for cost in costs)
     if not costs or costs[0] <= 0:
         raise InputError(f"costs must be positive numbers, got {costs}: give at least one, such as 0.01")
     train_x, train_y, test_x, test_y, classes = train_and_test(train_x, train_y, test_x, test_y)
     mean, scale = standardiser(train_x)
-    train_x, test_x = (train_x - mean) / scale, (test_x - mean) / scale
-    scores: dict[float, float] = {}
-    if len(costs) > 1:
-        kept, held = _stratified_split(train_y, held_out, seed)
-        for svm in LinearSVM.path(train_x[kept], train_y[kept], classes, costs):
-            scores[svm.cost] = svm.accuracy(train_x[held], train_y[held])
-            best = max(scores, key=scores.__getitem__)  # the first, hence the smallest, of equally good ones
-            if list(scores).index(best) < len(scores) - PATIENCE:
-                break
+    train_x, test_x, narrowing = narrowed((train_x - mean) / scale, (test_x - mean) / scale)
+    train_x, directions = principal(train_x)
+    test_x = test_x @ directions
+    say = progress or (lambda _: None)
+    scores = _held_out_scores(train_x, train_y, classes, costs, held_out, seed, say) if len(costs) > 1 else {}
     cost = max(scores, key=scores.__getitem__) if scores else costs[0]
-    accuracy = LinearSVM.fit(train_x, train_y, classes, cost).accuracy(test_x, test_y)
+    say(f"C = {cost:g}, all training samples")
+    right = next(LinearSVM.path(train_x, train_y, classes, [cost])).predict(test_x) == test_y
     protocol = {
         "objective": "one-vs-rest L2-regularised squared hinge (LinearSVC), intercept regularised",
         "normalisation": "standardised with the training mean and deviation",
+        **narrowing,
         "C": cost,
         "C_candidates": costs,
         "C_held_out_accuracy": {f"{c:g}": round(score, 6) for c, score in scores.items()},
@@ -60,7 +63,23 @@ def linear_svm(
         "n_train": len(train_x),
         "n_test": len(test_x),
     }
-    return Metric("svm", accuracy, None, protocol)
+    return accuracy("svm", right, protocol)
+
+
+def _held_out_scores(
+    x: Tensor, y: Tensor, classes: int, costs: list[float], share: float, seed: int, say: Callable[[str], None]
+) -> dict[float, float]:
+    """Accuracy on a held-out share for each cost that was tried."""
+    kept, held = _stratified_split(y, share, seed)
+    scores: dict[float, float] = {}
+    models = LinearSVM.path(x[kept], y[kept], classes, costs)
+    for cost in costs:
+        say(f"C = {cost:g}")
+        scores[cost] = next(models).accuracy(x[held], y[held])
+        best = max(scores, key=scores.__getitem__)  # the first, hence the smallest, of equally good ones
+        if list(scores).index(best) < len(scores) - PATIENCE:
+            break
+    return scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,24 +91,27 @@ class LinearSVM:
 
     @classmethod
     def fit(cls, x: Tensor, y: Tensor, classes: int, cost: float) -> "LinearSVM":
-        return next(cls.path(x, y, classes, [cost]))
+        coordinates, directions = principal(x)
+        found = next(cls.path(coordinates, y, classes, [cost]))
+        return cls(torch.cat([directions @ found.weights[:-1], found.weights[-1:]]), cost)
 
     @classmethod
     def path(cls, x: Tensor, y: Tensor, classes: int, costs: Sequence[float]) -> Iterator["LinearSVM"]:
-        """One model for each cost, in ascending order, each started from the one before it."""
+        """One model for each cost, in ascending order, each started from the one before it.
+
+        The solution is the same for any x, but it comes sooner for principal coordinates: there the Hessian I + 2C x_A'x_A
+        (A: the samples inside the margin) is nearly diagonal, so a diagonal preconditioner does for conjugate gradients what
+        a full one would.
+        """
         x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
-        # |w|² does not change under rotation. In the eigenbasis of x'x the Hessian I + 2C x_A'x_A (A: the samples inside
-        # the margin) is nearly diagonal, so a diagonal preconditioner does for conjugate gradients what a full one would.
-        spectrum, basis = torch.linalg.eigh((x.mT @ x).double())
-        spectrum, basis = spectrum.clamp_min(0).to(x), basis.to(x)
-        rotated = x @ basis
+        diagonal = x.square().sum(dim=0)
         groups = torch.arange(classes, device=x.device).split(CLASSES_AT_ONCE)
         weights = [x.new_zeros(x.shape[1], len(group)) for group in groups]
         for cost in sorted(costs):
             for i, group in enumerate(groups):
                 signs = (y[:, None] == group).to(x).mul_(2).sub_(1)
-                weights[i] = _minimise(rotated, signs, cost, weights[i], spectrum)
-            yield cls(basis @ torch.cat(weights, dim=1), cost)
+                weights[i] = _minimise(x, signs, cost, weights[i], diagonal)
+            yield cls(torch.cat(weights, dim=1), cost)
 
     def predict(self, x: Tensor) -> Tensor:
         return (x @ self.weights[:-1] + self.weights[-1]).argmax(dim=1)
@@ -99,7 +121,7 @@ class LinearSVM:
 
 
 def _minimise(
-    x: Tensor, signs: Tensor, cost: float, start: Tensor, spectrum: Tensor, tolerance: float = 1e-4, steps: int = 60
+    x: Tensor, signs: Tensor, cost: float, start: Tensor, diagonal: Tensor, tolerance: float = 1e-4, steps: int = 60
 ) -> Tensor:
     """Truncated Newton on every column of `signs` at once; columns leave when liblinear's stopping rule holds for them."""
     weights, n = start.clone(), len(x)
@@ -112,12 +134,15 @@ def _minimise(
         w, s, f = weights[:, columns], signs[:, columns], scores[:, columns]
         slack = (1 - s * f).clamp_min_(0)
         gradient = w - 2 * cost * (x.mT @ (s * slack))
-        unfinished = gradient.norm(dim=0) > goal[columns]
+        # The objective is at most |gradient|²/2 above its minimum, because ½|w|² is a part of it: where all samples are easily
+        # told apart, liblinear's rule alone would stop a percent above.
+        value = w.square().sum(dim=0) / 2 + cost * slack.square().sum(dim=0)
+        unfinished = gradient.norm(dim=0) > torch.minimum(goal[columns], (2 * GAP * value).sqrt())
         if not unfinished.any():
             break
         columns, w, s, f = columns[unfinished], w[:, unfinished], s[:, unfinished], f[:, unfinished]
         slack, gradient = slack[:, unfinished], gradient[:, unfinished]
-        direction = _newton_direction(x, (slack > 0).to(x), cost, gradient, spectrum)
+        direction = _newton_direction(x, (slack > 0).to(x), cost, gradient, diagonal)
         change = x @ direction
         step = _line_search(w, direction, s, f, change, cost)
         weights[:, columns] = w + step * direction
@@ -125,9 +150,9 @@ def _minimise(
     return weights
 
 
-def _newton_direction(x: Tensor, active: Tensor, cost: float, gradient: Tensor, spectrum: Tensor) -> Tensor:
+def _newton_direction(x: Tensor, active: Tensor, cost: float, gradient: Tensor, diagonal: Tensor) -> Tensor:
     """Solve (I + 2C x_A'x_A) p = −gradient by preconditioned conjugate gradients, one column for each class."""
-    scaling = 1 / (1 + 2 * cost * active.mean(dim=0) * spectrum[:, None])
+    scaling = 1 / (1 + 2 * cost * active.mean(dim=0) * diagonal[:, None])
     solution, residual = torch.zeros_like(gradient), -gradient
     target = 0.1 * gradient.norm(dim=0)
     preconditioned = scaling * residual

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from sao.errors import InputError
 from sao.evaluation.features import Features
+from sao.evaluation.inputs import principal
 from sao.evaluation.result import Metric
 from sao.evaluation.suite import UNLABELLED, evaluate
 
@@ -118,13 +118,9 @@ def _pca(train: Features, test: Features, components: int) -> tuple[Features, Fe
     """Projections on the leading directions of the training inputs."""
     mean = train.values.mean(dim=0)
     kept = min(components, *train.values.shape)
-    centred = (train.values - mean).double()
-    if len(centred) >= centred.shape[1]:
-        directions = torch.linalg.eigh(centred.mT @ centred).eigenvectors[:, -kept:]
-    else:
-        directions = torch.linalg.svd(centred, full_matrices=False).Vh[:kept].mT
-    facts = {"feature": f"pca of raw inputs, {kept} dimensions"}
-    projected = [((split.values - mean).double() @ directions).to(train.values) for split in (train, test)]
+    directions = principal(train.values - mean)[1][:, -kept:]  # in ascending order
+    facts = {"feature": f"pca of raw inputs, {directions.shape[1]} dimensions"}
+    projected = [(split.values - mean) @ directions for split in (train, test)]
     return (
         Features(projected[0], train.labels, train.protocol | facts),
         Features(projected[1], test.labels, test.protocol | facts),

@@ -62,3 +62,14 @@ def test_bad_input(digits):
         few_shot(*digits, share=1.5)
     with pytest.raises(InputError, match="cost"):
         linear_probe(*digits, cost=0)
+
+
+def test_with_fewer_rows_than_columns_the_solution_is_that_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    x = 0.3 * rng.normal(size=(3, 400))[y] + rng.normal(size=(90, 400))
+    reference = LogisticRegression(C=0.1, tol=1e-10, max_iter=10_000).fit(x[:50], y[:50])
+    ours = Probe.fit(torch.from_numpy(x[:50]), torch.from_numpy(y[:50]), 3, cost=0.1)
+    logits = x[50:] @ ours.weights.numpy() + ours.intercept.numpy()
+    expected = reference.decision_function(x[50:])
+    np.testing.assert_allclose(logits - logits.mean(1, keepdims=True), expected - expected.mean(1, keepdims=True), atol=1e-4)

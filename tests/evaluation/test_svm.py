@@ -113,3 +113,62 @@ def test_bad_costs(digits):
         linear_svm(*digits, costs=[0.0, 1.0])
     with pytest.raises(InputError, match="costs"):
         linear_svm(*digits, costs=[])
+
+
+@pytest.fixture(scope="module")
+def wide() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """60 training and 40 test rows of 600 columns, three classes that overlap."""
+    rng = np.random.default_rng(0)
+    y = np.arange(100) % 3
+    x = 0.3 * rng.normal(size=(3, 600))[y] + rng.normal(size=(100, 600)) * np.arange(1, 601) ** -0.3
+    return x[:60], y[:60], x[60:], y[60:]
+
+
+@pytest.mark.parametrize("cost", [1e-4, 1e-2, 1.0])
+def test_with_fewer_rows_than_columns_the_solution_is_that_of_linear_svc(wide, cost):
+    train_x, train_y, test_x, _ = standardised(wide)
+    reference = LinearSVC(C=cost, dual=True, tol=1e-10, max_iter=100_000).fit(train_x, train_y)  # pyright: ignore[reportArgumentType]
+    ours = LinearSVM.fit(torch.from_numpy(train_x), torch.from_numpy(train_y), 3, cost)
+    expected = np.vstack([reference.coef_.T, reference.intercept_])
+    np.testing.assert_allclose(
+        objective(ours.weights.numpy(), train_x, train_y, cost), objective(expected, train_x, train_y, cost), rtol=1e-4
+    )
+    scores = test_x @ ours.weights[:-1].numpy() + ours.weights[-1].numpy()
+    np.testing.assert_allclose(scores, reference.decision_function(test_x), atol=0.01)
+
+
+def test_the_accuracy_with_fewer_rows_than_columns(wide):
+    metric = linear_svm(*wide)
+    train_x, train_y, test_x, test_y = standardised(wide)
+    reference = LinearSVC(C=metric.protocol["C"], tol=1e-8, max_iter=100_000).fit(train_x, train_y)
+    assert metric.value == pytest.approx(reference.score(test_x, test_y), abs=0.026)  # one sample of 40
+
+
+def test_as_many_columns_as_a_photograph_has_need_no_square_matrix():
+    """49,152 columns squared would be 9.7 GB, and their eigenvectors take hours."""
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    x = rng.normal(size=(60, 49_152)).astype(np.float32) + 0.15 * y[:, None].astype(np.float32)
+    assert linear_svm(x[:40], y[:40], x[40:], y[40:], costs=[1e-5, 1e-4]).value > 0.9
+
+
+def test_both_many_rows_and_many_columns_are_bounded_and_the_protocol_says_so(wide, monkeypatch):
+    assert "columns" not in linear_svm(*wide).protocol
+    monkeypatch.setattr("sao.evaluation.inputs.LARGEST", 50)
+    metric = linear_svm(*wide)
+    assert metric.protocol["columns"] == "600, added up with random signs to 50"
+    assert metric.value > 0.5  # chance is 0.33
+
+
+def test_progress_names_every_cost_that_is_tried(wide):
+    said: list[str] = []
+    metric = linear_svm(*wide, progress=said.append)
+    assert said[:-1] == [f"C = {cost}" for cost in metric.protocol["C_held_out_accuracy"]]
+    assert said[-1].startswith(f"C = {metric.protocol['C']:g}, all")
+
+
+def test_which_samples_were_right_comes_with_the_accuracy(digits):
+    metric = linear_svm(*digits, costs=[1e-3])
+    assert metric.right is not None
+    assert metric.right.shape == (500,)
+    assert metric.right.mean() == metric.value
