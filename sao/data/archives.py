@@ -15,14 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from sao.data.decode import MAX_FILE_BYTES, Failure, Loaded, printable
+from sao.data.decode import MAX_FILE_BYTES, Failure, Loaded
 from sao.data.file_source import Entry, Skipped, Source, is_litter_path
 from sao.data.folder import Folder
-from sao.errors import InputError
-
-# Images hardly compress, so an archive that unpacks to far more than its own size was made to exhaust the reader.
-MAX_EXPANSION = 200
-ALWAYS_ALLOWED_BYTES = 2**30
+from sao.errors import InputError, printable
+from sao.npz import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
 
 
 def open_source(path: Path, exclude: Path | None = None) -> Source:

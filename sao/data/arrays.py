@@ -1,6 +1,5 @@
 """Arrays of numbers in .npy and .npz files, never unpickled, and arrays of images brought to a recipe's shape and bytes."""
 
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from sao.data.archives import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
-from sao.data.decode import Recipe, fit, printable
+from sao.data.decode import Recipe, fit
 from sao.data.image_files import LARGEST, ImageRequest, choose_size, fit_note
-from sao.errors import InputError
+from sao.errors import InputError, printable
+from sao.npz import npz_names, read_npz
 
 DATA_NAMES = ("x", "images", "data", "features")
 LABEL_NAMES = ("y", "labels", "label", "target", "targets")
@@ -34,13 +33,13 @@ def read_arrays(path: Path) -> Arrays:
     try:
         with open(path, "rb") as stream:
             zipped = stream.read(2) == b"PK"
-        arrays = _read_npz(path) if zipped else Arrays(np.load(path, mmap_mode="r", allow_pickle=False))
+        arrays = _from_npz(path) if zipped else Arrays(np.load(path, mmap_mode="r", allow_pickle=False))
     except InputError:
         raise
-    except Exception as error:  # numpy lets parser, zip and memory errors through on damaged files
+    except Exception as error:  # numpy lets parser and memory errors through on damaged files
         reason = printable(str(error).split("\n")[0])[:120] or type(error).__name__
         raise InputError(
-            f"{name} cannot be read ({reason}): save plain arrays with numpy.save or numpy.savez, without pickled objects"
+            f"{name} cannot be read ({reason}): save a plain array with numpy.save, without pickled objects"
         ) from None
     for x, y in ((arrays.x, arrays.y), (arrays.x_test, arrays.y_test)):
         if x is not None and x.dtype.kind not in "biuf":
@@ -53,30 +52,24 @@ def read_arrays(path: Path) -> Arrays:
     return arrays
 
 
-def _read_npz(path: Path) -> Arrays:
-    with zipfile.ZipFile(path) as archive:
-        members = {info.filename.removesuffix(".npy").lower(): info for info in archive.infolist()}
-        expanded = sum(info.file_size for info in members.values())
-    if expanded > max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * path.stat().st_size):
-        raise InputError(f"{printable(str(path))} unpacks to more than {MAX_EXPANSION} times its size: save it uncompressed")
-    with np.load(path, allow_pickle=False) as archive:
-        names = {name.lower(): name for name in archive.files}
+def _from_npz(path: Path) -> Arrays:
+    """The arrays by the names that people give them, in capitals or not; an array without axes is one sample."""
+    names = {name.lower(): name for name in npz_names(path)}
 
-        def array(*candidates: str) -> np.ndarray | None:
-            found = next((names[name] for name in candidates if name in names), None)
-            value = None if found is None else np.asarray(archive[found])
-            return value[None] if value is not None and value.ndim == 0 else value
+    def first(*candidates: str) -> np.ndarray | None:
+        name = next((names[name] for name in candidates if name in names), None)
+        return None if name is None else np.atleast_1d(read_npz(path, [name])[name])
 
-        train = array("x_train")
-        if train is not None:
-            return Arrays(train, array("y_train"), array("x_test"), array("y_test"))
-        x = array(*DATA_NAMES) if len(names) > 1 else array(*names)
-        if x is None:
-            held = ", ".join(printable(name) for name in list(names)[:5]) or "nothing"
-            raise InputError(
-                f"{printable(str(path))} holds {held}: name the samples x_train and x_test, or x (labels y_train, y_test, y)"
-            )
-        return Arrays(x, array(*LABEL_NAMES))
+    train = first("x_train")
+    if train is not None:
+        return Arrays(train, first("y_train"), first("x_test"), first("y_test"))
+    x = first(*DATA_NAMES) if len(names) > 1 else first(*names)
+    if x is None:
+        held = ", ".join(printable(name) for name in list(names)[:5]) or "nothing"
+        raise InputError(
+            f"{printable(str(path))} holds {held}: name the samples x_train and x_test, or x (labels y_train, y_test, y)"
+        )
+    return Arrays(x, first(*LABEL_NAMES))
 
 
 class ArrayImages:

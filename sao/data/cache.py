@@ -15,8 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from sao.data.decode import printable
-from sao.errors import InputError
+from sao.errors import InputError, printable
 
 try:
     import fcntl

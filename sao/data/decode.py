@@ -17,6 +17,8 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from sao.errors import printable
+
 # The list is closed on purpose: Pillow's other readers include ones that start programs (EPS) or fetch nothing we want.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
 MAX_PIXELS = 100_000_000
@@ -69,11 +71,6 @@ class Picture:
 
 
 Loaded = str | bytes | Failure  # a path still to be read, bytes already read, or the reason why there are none
-
-
-def printable(text: str) -> str:
-    """The text with control characters and undecodable bytes escaped: safe to print, to log and to write as JSON."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
 def inspect_chunk(chunk: list[Loaded]) -> list[Header | Failure]:

@@ -22,12 +22,11 @@ from sao.data.decode import (
     digest,
     digest_chunk,
     inspect_chunk,
-    printable,
     read,
 )
 from sao.data.file_source import Skipped, Source
 from sao.data.workers import map_in_order
-from sao.errors import InputError
+from sao.errors import InputError, printable
 from sao.machine import usable_cores
 
 FORMAT_VERSION = 1  # to be raised whenever the same files and options would give other pixels

@@ -1,13 +1,12 @@
 """Named data sets. A source returns a Dataset; labels travel with it for evaluation and are never given to a method's step."""
 
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from sao.data.samples import Dataset, Images, Vectors
 from sao.errors import InputError
+from sao.npz import read_npz
 
 NAMES = ("digits", "spirals", "cifar10", "cifar100", "mnist", "fashion_mnist")
 SPIRAL_NOISE = 0.15
@@ -75,12 +74,7 @@ def torchvision_images(name: str, folder: Path, download: bool = True) -> Datase
 
 def npz(path: Path) -> Dataset:
     """x_train, y_train, x_test, y_test (labels optional): uint8 images (n, h, w[, c])."""
-    try:
-        with path.open("rb") as file:  # which NumPy would leave open where it cannot read it
-            arrays = np.load(file, allow_pickle=False)
-            found = {key: arrays[key] for key in arrays.files} if isinstance(arrays, np.lib.npyio.NpzFile) else {}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} is not a readable .npz file: {' '.join(str(error).split())}") from None
+    found = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
     missing = [key for key in ("x_train", "x_test") if key not in found]
     if missing:
         raise InputError(f"{path} has no array {missing[0]}: give x_train, x_test and, for evaluation, y_train, y_test")

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sao.data.decode import printable
-from sao.errors import InputError
+from sao.errors import InputError, printable
 
 _EVALUATION_ONLY = "they are used for evaluation only, never for training"
 _TEST_FOLDERS = ("test", "val", "valid", "validation")

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sao.data.decode import printable
-from sao.errors import InputError
+from sao.errors import InputError, printable
 
 LABEL_COLUMNS = ("label", "target", "class", "y")
 LARGEST_VALUE = 1e30  # beyond this the squares that standardising needs leave float range

@@ -14,14 +14,13 @@ import numpy as np
 from sao.data.archives import file_digest, open_source
 from sao.data.arrays import ArrayImages, Arrays, read_arrays
 from sao.data.cache import Cache
-from sao.data.decode import printable
 from sao.data.file_source import Skipped
 from sao.data.image_files import FORMAT_VERSION, ImageRequest, Progress, Reading, check_enough, read_pictures, strict_error
 from sao.data.samples import Dataset, Samples
 from sao.data.split import Labels, held_out_rows, labels_or_note, layout_of
 from sao.data.tables import LARGEST_VALUE, Standardiser, listed, read_table, usable_rows
 from sao.data.unsplit import UnsplitImages, UnsplitVectors
-from sao.errors import InputError
+from sao.errors import InputError, printable
 
 _Read = tuple[UnsplitImages | UnsplitVectors, list[Skipped], list[str]]
 

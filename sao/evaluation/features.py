@@ -1,7 +1,6 @@
 """Features: what the evaluator measures, with the facts that its numbers must carry."""
 
 import os
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from sao.errors import InputError
 from sao.evaluation.inputs import feature_matrix, label_codes
+from sao.npz import read_npz
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +44,7 @@ def load_features(path: str | os.PathLike) -> tuple[Features, Features]:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist: give an .npz file with x_train, y_train, x_test, y_test")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:  # TypeError: a bare .npy
-        raise InputError(
-            f"{path} cannot be read as an .npz of plain arrays ({type(error).__name__}): write it with numpy.savez"
-        ) from None
+    arrays = read_npz(path)
     facts = {"source": path.name}
     if "x_train" in arrays and "x_test" in arrays:
         return (

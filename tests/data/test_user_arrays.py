@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sao import npz
 from sao.data import arrays as reading
 from sao.data import unsplit
 from sao.data.samples import Images, Vectors
@@ -192,7 +193,7 @@ def test_an_npz_that_is_no_data_is_one_clear_line(tmp_path, images, monkeypatch)
     for name in ("names", "labels", "shapes", "rubbish"):
         with pytest.raises(InputError):
             open_path(tmp_path / f"{name}.npz", cache_folder=tmp_path / "cache")
-    monkeypatch.setattr(reading, "ALWAYS_ALLOWED_BYTES", 1000)
+    monkeypatch.setattr(npz, "ALWAYS_ALLOWED_BYTES", 1000)
     np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros((5000, 32, 32), np.uint8))
     with pytest.raises(InputError, match="times its size"):
         open_path(tmp_path / "bomb.npz", cache_folder=tmp_path / "cache")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sao.data.decode import PAD_VALUE, Failure, Picture, Recipe, decode, digest_chunk, inspect_chunk, printable
+from sao.data.decode import PAD_VALUE, Failure, Picture, Recipe, decode, digest_chunk, inspect_chunk
 from sao.data.user_files import open_for_embedding, open_path
-from sao.errors import InputError
+from sao.errors import InputError, printable
 
 ORANGE = (200, 100, 50)
 SMALL = (12, 10)
