@@ -25,7 +25,7 @@ from sao.data.split import held_out_rows
 from sao.data.user_files import open_path
 from sao.engine.features import extract, raw_inputs
 from sao.evaluation import Features, Verdict, judge
-from sao.methods import Method, build_method
+from sao.methods import Method
 from sao.model import Model
 
 TABLES = ("wine", "breast_cancer", "digits")
@@ -106,7 +106,7 @@ def _rows(model: Model, values: np.ndarray) -> np.ndarray:
 
 
 def judged(model: Model, learnt: Method, train: Samples, test: Samples, seed: int, components: int | None) -> Verdict:
-    untrained = build_method(model.config, model.facts.shape, model.facts.samples).to(model.device).eval()
+    untrained = model.config.build_method(model.facts.shape, model.facts.samples, model.facts.classes).to(model.device).eval()
 
     def features(method: Method) -> tuple[np.ndarray, np.ndarray]:
         return extract(method.features, train, model.device), extract(method.features, test, model.device)

@@ -17,15 +17,16 @@ def series(preset: str) -> Iterator[tuple[str, str, dict[str, str]]]:
     for batch in (4, 8, 16, 32, 64):
         yield "batch", str(batch), {"train.batch": str(batch)}
     for share in (4, 2, 1):
-        widths = [width // share for width in load_preset(preset).discriminator.widths or (64, 128, 256, 512)]
-        generator = load_preset(preset).generator.width // share
+        config = load_preset(preset).model_dump()
+        widths = [width // share for width in config["encoder"]["widths"] or (64, 128, 256, 512)]
+        generator = config["method"]["generator"]["width"] // share
         yield (
             "width",
             f"D {widths[-1]}, G {generator}",
-            {"discriminator.widths": str(widths), "generator.width": str(generator)},
+            {"encoder.widths": str(widths), "method.generator.width": str(generator)},
         )
     for bank in (1024, 10240, 40960):
-        yield "bank", str(bank), {"objective.bank": str(bank)}
+        yield "bank", str(bank), {"method.bank": str(bank)}
     for size in (16, 32, 64):
         yield "image size", f"{size}x{size}", {"data.size": str(size)}
 

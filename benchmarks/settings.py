@@ -25,6 +25,7 @@ from sao.engine.features import extract
 from sao.engine.loop import Diverged
 from sao.errors import InputError
 from sao.evaluation import Features, evaluate
+from sao.methods import structural
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, train_run
 
@@ -34,22 +35,25 @@ ENOUGH = 10_000  # samples for the evaluator, from each split
 
 def varied(preset: Config) -> dict[str, list[tuple[str, dict[str, Any]]]]:
     """Settings, and of each the values that the preset does not have."""
-    objective, batch, width = preset.objective, preset.train.batch, preset.generator.width
-    embedding, rate = preset.discriminator.embedding_size, preset.train.discriminator.learning_rate
-    rates = [{f"train.{player}.learning_rate": share * rate for player in ("discriminator", "generator")} for share in (0.3, 2)]
+    method, batch = preset.method, preset.train.batch
+    if not isinstance(method, structural.Options):
+        raise InputError("the settings are those of the structural method: give a preset of it")
+    width, embedding, rate = method.generator.width, method.embedding_size, method.discriminator_optimiser.learning_rate
+    players = ("discriminator", "generator")
+    rates = [{f"method.{player}_optimiser.learning_rate": share * rate for player in players} for share in (0.3, 2)]
     return {
         "preset": [("as it is", {})],
-        "distance": [("Bhattacharyya", {"objective.distance": "bhattacharyya"})],
-        "covariance": [("diagonal", {"objective.covariance": "diagonal"})],
-        "norm": [("ceiling", {"objective.norm_side": "ceiling"}), ("free", {"objective.norm_weight": 0})],
-        "neighbours": [("K = 5", {"objective.neighbours": 5}), ("none", {"objective.cluster_weight": 0})],
-        "bank": [(f"{size:,}", {"objective.bank": size}) for size in (objective.bank // 4, 4 * objective.bank)],
-        "average": [("0.9", {"train.ema": 0.9}), ("0.999", {"train.ema": 0.999})],
+        "distance": [("Bhattacharyya", {"method.distance": "bhattacharyya"})],
+        "covariance": [("diagonal", {"method.covariance": "diagonal"})],
+        "norm": [("ceiling", {"method.norm_side": "ceiling"}), ("free", {"method.norm_weight": 0})],
+        "neighbours": [("K = 5", {"method.neighbours": 5}), ("none", {"method.cluster_weight": 0})],
+        "bank": [(f"{size:,}", {"method.bank": size}) for size in (method.bank // 4, 4 * method.bank)],
+        "average": [("0.9", {"method.average": 0.9}), ("0.999", {"method.average": 0.999})],
         "batch": [(f"{size}", {"train.batch": size}) for size in (batch // 2, 2 * batch)],
-        "embedding": [(f"p = {size}", {"discriminator.embedding_size": size}) for size in (embedding // 2, 2 * embedding)],
+        "embedding": [(f"p = {size}", {"method.embedding_size": size}) for size in (embedding // 2, 2 * embedding)],
         "learning rate": [(f"{share:g} times", {**one}) for share, one in zip((0.3, 2), rates, strict=True)],
-        "generator": [(f"width {size}", {"generator.width": size}) for size in (width // 2, 2 * width)],
-        "smoothness": [("every 4th step", {"objective.smooth_every": 4}), ("none", {"objective.smoothness_weight": 0})],
+        "generator": [(f"width {size}", {"method.generator.width": size}) for size in (width // 2, 2 * width)],
+        "smoothness": [("every 4th step", {"method.smooth_every": 4}), ("none", {"method.smoothness_weight": 0})],
     }
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sao import distributed
 from sao.config import Config, build
@@ -20,9 +19,12 @@ from sao.data.samples import Dataset, Images, Samples
 from sao.engine.device import choose_bfloat16, choose_device, set_threads
 from sao.engine.log import clock
 from sao.engine.loop import new_method
+from sao.engine.step import make_step
 from sao.errors import InputError
 from sao.machine import usable_memory
-from sao.randomness import batch_rows, generator
+from sao.methods.architecture import ResNetOptions, encoder_for_shape
+from sao.option_words import option_names
+from sao.randomness import generator
 
 NEAR = 9.0  # median distance below which the Lipschitz target grows: 8x8 digits lie this far apart and train with 1
 PAIRED = 256  # samples among which distances are taken
@@ -44,10 +46,18 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     given = {name.replace("-", "_") for name in given}
     device = choose_device(config.train.device).type
     values = config.model_dump(mode="json")
+    if values["encoder"] is None and config.method.encoders:  # to choose its sizes it must have a name
+        values["encoder"] = encoder_for_shape(samples.shape).model_dump(mode="json")
+    known = set(option_names(Config, values))
     reasons: list[str] = []
 
     def choose(reason: str, options: dict[str, Any]) -> None:
-        """Take over the options that nobody set; `reason` is a template, filled from all of them as they now are."""
+        """Take over the options that nobody set; `reason` is a template, filled from all of them as they now are.
+
+        A choice that the method or its encoder does not have is not made.
+        """
+        if not options.keys() <= known:
+            return
         free = options.keys() - given
         for name in free:
             group, key = _place(values, name)
@@ -63,7 +73,7 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
         _choose_for_images(choose, n, samples.shape[1], device)
     choose(
         f"bank {{}} of {n} training samples, because in a bank near their number a sample finds its own older copy",
-        {"objective.bank": max(1, min(10_240, n // BANK_SHARE))},
+        {"method.bank": max(1, min(10_240, n // BANK_SHARE))},
     )
     if given.isdisjoint({"train.steps", "train.epochs"}):
         steps, reason = _length(n, values["train"]["batch"], device, images=len(samples.shape) == 3)
@@ -81,15 +91,13 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
 def _choose_for_vectors(choose, n: int) -> None:
     width = 128 if n >= 500 else 64 if n >= 100 else 32
     choose(
-        f"perceptrons of width {{0}} and {{3}} (depth {{1}} and {{4}}), because larger ones gain nothing on {n} vectors",
-        {
-            "discriminator.widths": [width],
-            "discriminator.blocks": 2,
-            "discriminator.embedding_size": width,
-            "generator.width": width,
-            "generator.depth": 2,
-            "generator.latent_size": width,
-        },
+        f"a perceptron of width {{}} and depth {{}}, because a larger one gains nothing on {n} vectors",
+        {"encoder.width": width, "encoder.depth": 2},
+    )
+    choose("embeddings of {} numbers, as wide as the perceptron", {"method.embedding_size": width})
+    choose(
+        "a generator of width {} and depth {} with latents of {} numbers, because it has no more to make than the vectors",
+        {"method.generator.width": width, "method.generator.depth": 2, "method.generator.latent_size": width},
     )
     choose(
         "batch {}, because the covariances are taken over a batch, which can hold half of the samples at most",
@@ -105,16 +113,14 @@ def _choose_for_images(choose, n: int, size: int, device: str) -> None:
         largest = 128 if size < 64 else 64
     else:
         widths, blocks, width, depth = None, 2, 64, 2
-        reason = f"the paper's discriminator for {size}x{size} images fits an accelerator"
+        reason = f"the paper's network for {size}x{size} images fits an accelerator"
         largest = 256 if size < 64 else 128
     choose(
-        f"discriminator widths {{}} (blocks a stage: {{}}), generator width {{}} (depth {{}}), because {reason}",
-        {
-            "discriminator.widths": widths,
-            "discriminator.blocks": blocks,
-            "generator.width": width,
-            "generator.depth": depth,
-        },
+        f"encoder widths {{}} (blocks a stage: {{}}), because {reason}", {"encoder.widths": widths, "encoder.blocks": blocks}
+    )
+    choose(
+        f"generator width {{}} (depth {{}}), because {reason}",
+        {"method.generator.width": width, "method.generator.depth": depth},
     )
     choose(
         "batch {}, because the covariances want many samples and a step's time grows with each",
@@ -152,7 +158,7 @@ def _choose_learning_rates(choose, samples: Samples, device: str) -> None:
     players = zip(("discriminator", "generator"), rates, strict=True)
     choose(
         f"learning rates {{}} and {{}}, because {reason}",
-        {f"train.{player}.learning_rate": rate for player, rate in players},
+        {f"method.{player}_optimiser.learning_rate": rate for player, rate in players},
     )
 
 
@@ -167,15 +173,15 @@ def _choose_lipschitz(choose, samples: Samples, seed: int) -> None:
     why = "far enough for it" if distance >= NEAR else f"and samples nearer than {NEAR:g} need more than 1"
     choose(
         f"Lipschitz target {{}}, because the median distance between training {kind} is {distance:.3g}, {why}",
-        {"objective.lipschitz": target},
+        {"method.lipschitz": target},
     )
 
 
 def _choose_rhythm(choose, steps: int) -> None:
+    choose("moving average with decay {}, to fit the length", {"method.average": round(min(0.99, max(0.0, 1 - 5 / steps)), 4)})
     choose(
-        "moving average with decay {}, evaluation and pictures every {} steps, a checkpoint every {}, to fit the length",
+        "evaluation every {} steps, a checkpoint every {}, pictures every {}, to fit the length",
         {
-            "train.ema": round(min(0.99, max(0.0, 1 - 5 / steps)), 4),
             "log.evaluate_every": max(1, steps // 4),
             "log.checkpoint_every": max(1, min(500, steps // 8)),
             "log.sample_every": max(1, steps // 4),
@@ -186,16 +192,16 @@ def _choose_rhythm(choose, steps: int) -> None:
 
 def _choose_micro_batch(choose, config: Config, samples: Samples, device: str) -> None:
     """Only where the discriminator's activations for the whole batch would take more than a quarter of the memory."""
-    if len(samples.shape) == 1 or config.method != "structural":  # the others take their whole batch at once
+    if not isinstance(config.encoder, ResNetOptions):
         return
-    size, widths = samples.shape[1], config.discriminator.widths or (64, 128, 256, 512)
-    floats = sum(FLOATS_KEPT * config.discriminator.blocks * width * (size >> stage) ** 2 for stage, width in enumerate(widths))
+    size, widths = samples.shape[1], config.encoder.widths or (64, 128, 256, 512)
+    floats = sum(FLOATS_KEPT * config.encoder.blocks * width * (size >> stage) ** 2 for stage, width in enumerate(widths))
     fitting = max(2, _memory(device) // 4 // (4 * floats))
     if fitting < 2 * config.train.batch:
         choose(
             "the discriminator works on {} samples at a time and the generator keeps less, because the whole batch could fill "
             "the memory",
-            {"train.micro_batch": fitting},
+            {"method.micro_batch": fitting},
         )
 
 
@@ -228,10 +234,9 @@ def _time(config: Config, dataset: Dataset) -> list[str]:
     method.bfloat16_passes = choose_bfloat16(config.train.precision, device)
     batches, seconds = Batches(dataset.train, device), 0.0
     for step in range(2):
-        rows = batch_rows(config.seed, step, config.train.batch, len(dataset.train))
-        inputs: Tensor = batches.rows(rows)
         started = time.perf_counter()
-        float(next(iter(method.step(inputs, step).values())))  # waits for the device
+        scalars = make_step(method, batches, config.seed, config.train.batch, step)
+        float(next(iter(scalars.values())))  # waits for the device
         seconds = time.perf_counter() - started
     whole = seconds * config.steps_for(len(dataset.train))
     sentences = [f"auto: about {clock(whole)} of training on this machine, because a step on this data took {seconds:.2g} s"]

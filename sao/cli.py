@@ -222,7 +222,7 @@ def _split_options(words: list[str]) -> tuple[list[str], dict[str, str]]:
     rest = iter(words)
     for word in rest:
         key, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or not ("." in key or (key in ("seed", "method") and words[0] == "train")):
+        if not word.startswith("--") or not ("." in key or (key in ("seed", "method", "encoder") and words[0] == "train")):
             others.append(word)
             continue
         if not equals:
@@ -237,16 +237,13 @@ def _nearest(flag: str, command: str) -> str:
     """ " (did you mean …?)" for a flag that a command does not have; train has every option of the configuration too."""
     import difflib
 
-    from sao.config import option_names
+    from sao.config import Config
+    from sao.option_words import suggestion
 
     subparsers = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
     flags = {known: known for known in subparsers.choices[command]._option_string_actions if known.startswith("--")}
-    if command == "train":  # a person may leave the group out: --batch for --train.batch
-        names = list(option_names())
-        flags = (
-            {f"--{name.rpartition('.')[2]}": f"--{name}" for name in names}
-            | {f"--{name}": f"--{name}" for name in names}
-            | flags
-        )
-    found = difflib.get_close_matches(flag.partition("=")[0].replace("-", "_").replace("__", "--", 1), flags, n=1)
-    return f" (did you mean {flags[found[0]]}?)" if found else ""
+    word = flag.partition("=")[0]
+    if command == "train" and (meant := suggestion(Config, word)):  # train has every option of the configuration too
+        return meant
+    near = difflib.get_close_matches(word, flags, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -27,11 +27,11 @@ from sao.engine.log import Progress
 from sao.engine.loop import Diverged, new_method
 from sao.engine.run import DataFacts, Run
 from sao.engine.schedule import LearningRates
+from sao.engine.step import make_step
 from sao.errors import InputError
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
-from sao.methods import Method, build_method
+from sao.methods import Method
 from sao.model import Model
-from sao.randomness import batch_rows
 
 SOURCE = "an array in memory"  # stands in a saved run where a path would
 LENGTH_SCALE = 16.0
@@ -266,13 +266,13 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         try:
             for step in range(total):
                 rates.set(step)
-                method.step(batches.rows(batch_rows(config.seed, step, batch, len(samples))), step)
+                make_step(method, batches, config.seed, batch, step)
                 done = step + 1
                 progress.update(done, "")
         except KeyboardInterrupt:
             warnings.warn(f"interrupted after {done} of {total} steps; the model is usable as it is", stacklevel=3)
         except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
-            advice = 'set options={"train.discriminator.learning_rate": …} lower'
+            advice = 'set options={"method.discriminator_optimiser.learning_rate": …} lower'
             raise Diverged(done + 1, str(error).splitlines()[0], advice) from None
         finally:
             progress.end_line()
@@ -312,7 +312,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
 
 
 def _built(config: Config, facts: DataFacts, tensors: dict[str, torch.Tensor]) -> Method:
-    method = build_method(config, tuple(facts.shape), facts.samples, facts.classes)
+    method = config.build_method(tuple(facts.shape), facts.samples, facts.classes)
     method.load_state_dict(tensors)
     return method
 

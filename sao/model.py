@@ -17,7 +17,7 @@ from sao.engine.pictures import to_pixels
 from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
-from sao.methods import Method, build_method
+from sao.methods import Generative, Method, generative
 from sao.randomness import generator
 
 Feature = Literal["backbone", "embedding"]
@@ -55,16 +55,13 @@ class Model:
         """Generated samples: uint8 images (n, h, w, c), or vectors in their original units."""
         if n < 1:
             raise InputError(f"n must be at least 1, got {n}")
-        latents = torch.randn(n, self.config.generator.latent_size, generator=generator(seed, "samples"))
-        return self.decode(latents)
+        return self.decode(torch.randn(n, *self._generative.latent_shape, generator=generator(seed, "samples")))
 
     def decode(self, latents: torch.Tensor, chunk: int = 256) -> np.ndarray:
-        """What the generator makes of latents (n, latent_size)."""
+        """What the generator makes of latents (n, *latent_shape)."""
         parts = []
         for part in latents.split(chunk):
-            drawn = self.method.sample(part.to(self.device))
-            if drawn is None:
-                raise InputError(f"a run of method {self.config.method} has no generator")
+            drawn = self._generative.decode(part.to(self.device))
             parts.append(to_pixels(drawn) if len(self.facts.shape) == 3 else drawn.cpu().numpy())
         values = np.concatenate(parts)
         return self._standardiser.invert(values) if self._standardiser is not None else values
@@ -85,6 +82,18 @@ class Model:
         return Images(x)
 
     @property
+    def latent_shape(self) -> tuple[int, ...]:
+        """Of what `decode` takes for one sample."""
+        return self._generative.latent_shape
+
+    @property
+    def _generative(self) -> Generative:
+        maker = generative(self.method)
+        if maker is None:
+            raise InputError(f"a run of method {self.config.method.name} makes no samples")
+        return maker
+
+    @property
     def _standardiser(self) -> Standardiser | None:
         return None if self.facts.standardiser is None else Standardiser.from_dict(self.facts.standardiser)
 
@@ -93,7 +102,7 @@ def load(folder: str | Path, device: str = "auto", weights: Literal["ema", "raw"
     """The model of a run folder, from its newest whole checkpoint; its moving averages, or the raw networks."""
     run = Run.open(Path(folder))
     config, facts = run.config, run.facts
-    method = build_method(config, facts.shape, facts.samples, facts.classes).to(choose_device(device))
+    method = config.build_method(facts.shape, facts.samples, facts.classes).to(choose_device(device))
     step = checkpoint.load_newest(run.checkpoints, method, report=warnings.warn)
     if weights == "raw":
         method.use_raw_weights()

@@ -24,17 +24,20 @@ from sao.data.sources import spirals
 from sao.engine import checkpoint
 from sao.engine.features import extract, extract_together
 from sao.engine.loop import new_method
-from sao.methods import Method
+from sao.methods import Batch, Method
 from sao.randomness import batch_rows
 
-_VECTORS = {"data__source": "spirals", "discriminator__widths": "[8]"}
+_VECTORS = {"data__source": "spirals", "encoder": "perceptron", "encoder__width": 8}
+_VIEWS = {"method__view__flip": "true", "method__view__crop": 0.5}
 CASES: dict[str, dict[str, Any]] = {
-    "jsd": {"objective__distance": "jensen_shannon"},
-    "bhattacharyya": {"objective__distance": "bhattacharyya", "objective__smooth_every": 2, **_VECTORS},
-    "hinge": {"objective__distance": "hinge", **_VECTORS},
-    "supervised": {"method": "supervised", "data__flip": "true", "data__crop": 0.5, "data__jitter": 1.0},
-    "simclr": {"method": "simclr", "data__flip": "true", "data__crop": 0.5, "train__discriminator__kind": "lars"},
-    "micro-batches": {"train__micro_batch": 10},  # three processes have 10, 10 and 12 rows of [real; fake]
+    "jsd": {"method__distance": "jensen_shannon"},
+    "bhattacharyya": {"method__distance": "bhattacharyya", "method__smooth_every": 2, **_VECTORS},
+    "hinge": {"method": "hinge", **_VECTORS},
+    "biggan": {"method": "biggan"},
+    "supervised": {"method": "supervised", "method__augmentation__flip": "true", "method__augmentation__crop": 0.5},
+    "simclr": {"method": "simclr", **_VIEWS, "method__optimiser__kind": "lars"},
+    "vicreg": {"method": "vicreg", **_VIEWS, "method__average": 0.9},
+    "micro-batches": {"method__micro_batch": 10},  # three processes have 10, 10 and 12 rows of [real; fake]
 }
 STEPS = 10
 BEFORE = 3  # steps before the checkpoint that all worlds begin with: moments are there, and the bank is not empty
@@ -146,7 +149,7 @@ def diverging_command(rank: int, call: int, *words: str) -> int:
 
 
 def _disturbed(rank: int, call: int, event: Callable[[Method], None], words: tuple[str, ...]) -> int:
-    from sao.methods import Structural
+    from sao.methods.structural import Structural
 
     step, calls = Structural.step, 0
 
@@ -176,7 +179,7 @@ def _facts() -> dict[str, Any]:
     for name in ("jsd", "simclr", "supervised", "micro-batches"):
         with counted() as counter:
             learner, batches, config = prepared(name)
-            learner.step(_rows(learner, batches, config, 0), 0)
+            learner.step(_batch(learner, batches, config, 0), 0)
         counts[name] = dict(counter)
     device, sizes = torch.device("cpu"), (len(data.test), 1)
     parts = [data.test.select(torch.arange(size).numpy()) for size in sizes]
@@ -231,7 +234,7 @@ def prepared(name: str) -> tuple[Method, Batches, Any]:
 def make_checkpoint(name: str, folder: Path) -> None:
     method, batches, config = prepared(name)
     for step in range(BEFORE):
-        method.step(_rows(method, batches, config, step), step)
+        method.step(_batch(method, batches, config, step), step)
     checkpoint.save(folder / name, method, BEFORE, keep=1)
 
 
@@ -241,7 +244,7 @@ def trajectory(name: str, folder: Path) -> None:
     step = checkpoint.load_newest(folder / name, method, report=print)
     found: dict[str, torch.Tensor] = {}
     for index in range(1, STEPS + 1):
-        scalars = method.step(_rows(method, batches, config, step), step)
+        scalars = method.step(_batch(method, batches, config, step), step)
         step += 1
         found |= {f"{index}/loss/{key}": value.reshape(1) for key, value in scalars.items()}
         if index in (1, STEPS):
@@ -251,7 +254,9 @@ def trajectory(name: str, folder: Path) -> None:
     save_file(found, folder / f"{name}-{distributed.world_size()}-{distributed.rank()}.safetensors")
 
 
-def _rows(method: Method, batches: Batches, config: Any, step: int) -> torch.Tensor:
+def _batch(method: Method, batches: Batches, config: Any, step: int) -> Batch:
+    """In the precision of the method."""
     batch = config.train.batch
-    rows = batch_rows(config.seed, step, batch, len(batches.samples))[distributed.local_slice(batch)]
-    return batches.rows(rows).to(next(method.parameters()).dtype)
+    rows = batch_rows(config.seed, step, batch, len(batches))[distributed.local_slice(batch)]
+    inputs = batches.inputs(rows).to(next(method.parameters()).dtype)
+    return Batch(inputs, rows, batches.labels(rows) if method.needs_labels else None)

@@ -25,13 +25,13 @@ import yaml
 ROOT = Path(__file__).parents[1]
 NEEDS = ("gpu", "network", "cluster")
 SMALL = {
-    "discriminator.widths": "[4, 8]",
-    "discriminator.blocks": "1",
-    "discriminator.embedding_size": "8",
-    "generator.width": "4",
-    "generator.depth": "1",
-    "generator.latent_size": "8",
-    "objective.bank": "8",
+    "encoder.widths": "[4, 8]",
+    "encoder.blocks": "1",
+    "method.embedding_size": "8",
+    "method.generator.width": "4",
+    "method.generator.depth": "1",
+    "method.generator.latent_size": "8",
+    "method.bank": "8",
     "train.batch": "8",
     "train.steps": "2",
     "train.threads": "1",

@@ -43,30 +43,30 @@ class SimCLR:
     gradients: dict[str, Tensor] = field(default_factory=dict)  # of the last step
 
     def step(self, one: Tensor, other: Tensor) -> Terms:
-        loss = nt_xent(self.network(one)[1], self.network(other)[1], self.temperature)
+        projections = self.network(one)[1], self.network(other)[1]
+        loss = nt_xent(*projections, self.temperature)
         self.gradients = gradients(loss, self.network)
         self.optimiser.step(self.network, self.gradients)
         self.average.update(self.network)
-        return {"contrast/nt_xent": loss.detach(), "contrast/gradient_norm": length(self.gradients)}
+        logged = {"nt_xent": loss.detach(), "spread": spread(projections[0]), "gradient_norm": length(self.gradients)}
+        return {f"network/{name}": value for name, value in logged.items()}
 
 
 @dataclass
 class Supervised:
-    """Cross-entropy of a linear map of the features. What stands behind the features is not touched, not even by decay."""
+    """Cross-entropy of a linear map of the features."""
 
-    backbone: nn.Module
     classifier: nn.Module
     average: Average
     optimiser: AdamW
     gradients: dict[str, Tensor] = field(default_factory=dict)
 
     def step(self, images: Tensor, labels: Tensor) -> Terms:
-        both = nn.ModuleDict({"backbone": self.backbone, "classifier": self.classifier})
-        logits = self.classifier(self.backbone(images)[0])
+        logits = self.classifier(images)[1]
         loss = cross_entropy(logits, labels)
-        self.gradients = gradients(loss, both)
-        self.optimiser.step(both, self.gradients)
-        self.average.update(self.backbone)
+        self.gradients = gradients(loss, self.classifier)
+        self.optimiser.step(self.classifier, self.gradients)
+        self.average.update(self.classifier)
         right = [float(row.argmax() == label) for row, label in zip(logits, labels, strict=True)]
         return {
             "classifier/cross_entropy": loss.detach(),
@@ -84,6 +84,12 @@ def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
         partner = view @ views[(i + n) % (2 * n)] / temperature
         losses.append(-torch.log(partner.exp() / similar.exp().sum()))
     return torch.stack(losses).sum() / (2 * n)
+
+
+def spread(projections: Tensor) -> Tensor:
+    """The root of the total variance of the directions."""
+    directions = unit(projections.detach())
+    return (directions - directions.mean(0)).square().sum(1).mean().sqrt()
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tiny import structural_options
 
 from sao import automatic
 from sao.automatic import choose_options, choose_options_and_time
@@ -10,6 +11,8 @@ from sao.config import load_preset
 from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.engine.loop import new_method
 from sao.errors import InputError
+from sao.methods import Batch
+from sao.methods.architecture import ResNetOptions
 
 DRAWS = np.random.default_rng(0)
 
@@ -33,10 +36,10 @@ def auto(samples: Samples, **given: str):
 def test_whatever_the_data_a_step_can_be_made(samples):
     config, _ = auto(samples)
     assert config.train.batch <= len(samples)
-    assert config.objective.bank <= max(1, len(samples) // 2)
+    assert structural_options(config).bank <= max(1, len(samples) // 2)
     method = new_method(config, Dataset("x", samples, samples), torch.device("cpu"))
     for step in range(2):
-        method.step(samples.inputs(slice(0, config.train.batch)), step)
+        method.step(Batch(samples.inputs(slice(0, config.train.batch)), torch.arange(config.train.batch)), step)
 
 
 def test_every_sentence_is_one_line_with_a_reason_and_the_last_one_is_the_time():
@@ -44,22 +47,32 @@ def test_every_sentence_is_one_line_with_a_reason_and_the_last_one_is_the_time()
     config, sentences = choose_options_and_time(load_preset("own", {}), Dataset("x", samples, samples), set())
     assert all(s.startswith("auto: ") and "\n" not in s and ("because" in s or "to fit" in s) for s in sentences)
     assert "training on this machine" in sentences[-1]
-    for value in (f"batch {config.train.batch}", f"bank {config.objective.bank}", f"{config.train.steps} steps", "0.001"):
+    for value in (
+        f"batch {config.train.batch}",
+        f"bank {structural_options(config).bank}",
+        f"{config.train.steps} steps",
+        "0.001",
+    ):
         assert any(value in sentence for sentence in sentences)
 
 
 def test_what_a_hand_set_stays_and_is_not_called_a_choice():
-    by_hand = {"train__batch": "7", "objective__bank": "5", "objective__lipschitz": "2", "train__steps": "11"}
+    by_hand = {"train__batch": "7", "method__bank": "5", "method__lipschitz": "2", "train__steps": "11"}
     config, sentences = auto(images(), **by_hand)
-    assert (config.train.batch, config.objective.bank, config.objective.lipschitz, config.train.steps) == (7, 5, 2, 11)
+    assert (config.train.batch, structural_options(config).bank, structural_options(config).lipschitz, config.train.steps) == (
+        7,
+        5,
+        2,
+        11,
+    )
     said = " ".join(sentences)
     assert not any(word in said for word in ("batch", "bank", "Lipschitz", "11 steps,"))
     assert config.log.checkpoint_every <= 11
 
 
 def test_of_a_group_that_a_hand_touched_the_sentence_names_what_will_be():
-    config, sentences = auto(images(), discriminator__widths="[4, 8]")
-    assert config.discriminator.widths == (4, 8)
+    config, sentences = auto(images(), encoder__widths="[4, 8]")
+    assert config.encoder == ResNetOptions(widths=(4, 8), blocks=1)
     assert any("widths 4, 8 " in sentence for sentence in sentences)
 
 
@@ -85,16 +98,16 @@ def test_the_length_is_said_in_the_passes_that_it_really_is(n, device, steps, pa
 
 
 def test_a_dash_in_an_option_is_an_underscore():
-    config, _ = choose_options(load_preset("own", {"train.micro-batch": "3"}), images(), {"train.micro-batch"})
-    assert config.train.micro_batch == 3
+    config, _ = choose_options(load_preset("own", {"method.micro-batch": "3"}), images(), {"method.micro-batch"})
+    assert structural_options(config).micro_batch == 3
 
 
 def test_faint_images_raise_the_lipschitz_target():
     clear, faint = (auto(images(100, 8, 1, contrast)) for contrast in (255, 25))
-    assert clear[0].objective.lipschitz == pytest.approx(1, abs=0.4)
+    assert structural_options(clear[0]).lipschitz == pytest.approx(1, abs=0.4)
     apart = 6.5 / 10  # noise of full contrast lies 6.5 apart
-    assert faint[0].objective.lipschitz == pytest.approx((9 / apart) ** 0.5, rel=0.1)
-    assert auto(images(100, 32, 3))[0].objective.lipschitz == 1
+    assert structural_options(faint[0]).lipschitz == pytest.approx((9 / apart) ** 0.5, rel=0.1)
+    assert structural_options(auto(images(100, 32, 3))[0]).lipschitz == 1
     assert any("median distance" in sentence for sentence in faint[1])
 
 
@@ -114,8 +127,7 @@ def test_the_choice_does_not_depend_on_the_clock():
 def test_an_accelerator_gets_the_papers_discriminator(monkeypatch):
     monkeypatch.setattr(automatic, "choose_device", lambda name: torch.device("meta"))
     config, _ = auto(images(3000, 32, 3))
-    assert config.discriminator.widths is None
-    assert config.discriminator.blocks == 2
+    assert config.encoder == ResNetOptions(widths=None, blocks=2)
     assert config.train.batch == 256
     assert config.train.steps > 1000
 
@@ -123,14 +135,15 @@ def test_an_accelerator_gets_the_papers_discriminator(monkeypatch):
 def test_little_memory_means_a_part_of_the_batch_at_a_time(monkeypatch):
     monkeypatch.setattr(automatic, "_memory", lambda device: 64 << 20)
     config, sentences = auto(images(300, 32, 3))
-    assert config.train.micro_batch is not None
-    assert 2 <= config.train.micro_batch < 2 * config.train.batch
+    fitting = structural_options(config).micro_batch
+    assert fitting is not None
+    assert 2 <= fitting < 2 * config.train.batch
     assert any("fill the memory" in sentence for sentence in sentences)
 
 
 def test_a_long_run_comes_with_advice(monkeypatch):
     monkeypatch.setattr(automatic, "LONG", 0.0)
     samples = images(20, 32)
-    options = {"discriminator.widths": "[4]", "generator.width": "4"}
+    options = {"encoder.widths": "[4]", "method.generator.width": "4"}
     _, sentences = choose_options_and_time(load_preset("own", options), Dataset("x", samples, samples), set(options))
     assert "--data.size 16" in sentences[-1]

@@ -9,13 +9,14 @@ from sao.benchmark import measure
 from sao.cli import main
 from sao.config import Config, load_preset
 from sao.errors import InputError
+from sao.methods import Batch
 
 SMALL = {
     "train.batch": "12",
-    "discriminator.widths": "[16, 32]",
-    "discriminator.embedding_size": "8",
-    "generator.width": "4",
-    "objective.bank": "64",
+    "encoder.widths": "[16, 32]",
+    "method.embedding_size": "8",
+    "method.generator.width": "4",
+    "method.bank": "64",
 }
 
 
@@ -33,10 +34,11 @@ def double_precision():
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize("distance", ["jensen_shannon", "bhattacharyya"])
 def test_literal_step_gives_the_same_losses_and_gradients(distance):
-    config = small(objective__distance=distance)
+    config = small(method__distance=distance)
     ours, literal = (measure.build(config, (1, 8, 8), 1000, arrangement) for arrangement in ("ours", "literal"))
     inputs = torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    mine, expected = ours.step(inputs, 0), literal.step(inputs, 0)
+    batch = Batch(inputs, torch.arange(12))
+    mine, expected = ours.step(batch, 0), literal.step(batch, 0)
     assert mine.keys() == expected.keys()
     for name in mine:
         torch.testing.assert_close(mine[name], expected[name], rtol=1e-9, atol=1e-9, msg=lambda m, name=name: f"{name}: {m}")
@@ -52,11 +54,12 @@ def test_phases_and_arithmetic_are_measured():
     config = small()
     method = measure.build(config, (1, 8, 8), 1000)
     inputs = torch.rand(12, 1, 8, 8) * 2 - 1
-    spent = measure.phases(lambda: method.step(inputs, 0))
+    batch = Batch(inputs, torch.arange(12))
+    spent = measure.phases(lambda: method.step(batch, 0))
     assert set(spent) == {*measure.PHASES, "other"}
     assert all(spent[name] > 0 for name in measure.PHASES)
     forward = measure.flops(lambda: method.discriminator(inputs))
-    assert 15 * forward < measure.flops(lambda: method.step(inputs, 1)) < 60 * forward
+    assert 15 * forward < measure.flops(lambda: method.step(batch, 1)) < 60 * forward
 
 
 def test_flops_of_a_matrix_product():
@@ -95,8 +98,8 @@ def test_the_size_of_the_images_can_be_chosen(capsys):
         (["--steps", "0"], "--steps"),
         (["--train.device", "cuda"], "processor"),
         (["--train.precision", "bfloat16"], "float32"),
-        (["--objective.smooth_every", "2"], "--no-literal"),
-        (["--objective.smoothness_weight", "0"], "--no-literal"),
+        (["--method.smooth_every", "2"], "--no-literal"),
+        (["--method.smoothness_weight", "0"], "--no-literal"),
         (["--method", "simclr"], "--method"),
     ],
 )

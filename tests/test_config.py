@@ -2,8 +2,12 @@
 
 import pytest
 
-from sao.config import Config, build, load, load_preset, option_names, preset_names, preset_text, save
+from sao.config import Config, build, load, load_preset, preset_names, preset_text, save
+from sao.data.augmentation import Augmentation
 from sao.errors import InputError
+from sao.methods import structural
+from sao.methods.architecture import ResNetOptions
+from sao.option_words import option_names
 
 PAPER = {"cifar10": (1000, 500), "cifar100": (1000, 500), "imagenet10": (500, 320), "imagenet100": (1000, 320)}
 
@@ -11,20 +15,22 @@ PAPER = {"cifar10": (1000, 500), "cifar100": (1000, 500), "imagenet10": (500, 32
 @pytest.mark.parametrize(("name", "epochs", "batch"), [(name, *numbers) for name, numbers in PAPER.items()])
 def test_the_papers_runs_are_complete(name, epochs, batch):
     config = load_preset(name)
-    assert config.method == "structural"
-    assert (config.data.source, config.data.flip, config.data.crop, config.data.jitter) == (name, True, 0.5, 0)
+    method, encoder = config.method, config.encoder
+    assert isinstance(method, structural.Options)
+    assert isinstance(encoder, ResNetOptions)
+    assert config.data.source == name
+    assert method.augmentation == Augmentation(flip=True, crop=0.5)
     assert config.data.size == (128 if "imagenet" in name else None)
     assert (config.train.epochs, config.train.batch) == (epochs, batch)
-    for player, decay in ((config.train.discriminator, 0.1), (config.train.generator, 0.0)):
+    for player, decay in ((method.discriminator_optimiser, 0.1), (method.generator_optimiser, 0.0)):
         assert (player.learning_rate, player.betas, player.weight_decay) == (2e-4, (0.5, 0.999), decay)
-    assert config.train.ema == 0.99
-    objective = config.objective
-    assert (objective.norm_weight, objective.cluster_weight, objective.smoothness_weight) == (4, 3, 5)
-    assert (objective.bank, objective.neighbours, objective.lipschitz, objective.power_steps) == (10240, 1, 1, 1)
-    assert (objective.distance, objective.smooth_every) == ("jensen_shannon", 1)
+    assert method.average == 0.99
+    assert (method.norm_weight, method.cluster_weight, method.smoothness_weight) == (4, 3, 5)
+    assert (method.bank, method.neighbours, method.lipschitz, method.power_steps) == (10240, 1, 1, 1)
+    assert (method.distance, method.smooth_every) == ("jensen_shannon", 1)
     widths = (64, 64, 128, 256, 512) if "imagenet" in name else (64, 128, 256, 512)
-    assert (config.discriminator.widths, config.discriminator.blocks) == (widths, 2)
-    assert (config.discriminator.embedding_size, config.generator.latent_size) == (128, 128)
+    assert (encoder.widths, encoder.blocks) == (widths, 2)
+    assert (method.embedding_size, method.generator.latent_size) == (128, 128)
     assert config.steps_for(50_000) == epochs * (50_000 // batch)
 
 
@@ -40,7 +46,7 @@ def test_every_preset_loads_and_opens_with_its_command(name):
 
 @pytest.mark.parametrize("name", preset_names())
 def test_saving_and_loading_changes_nothing(name, tmp_path):
-    config = load_preset(name, {"seed": "7", "train.ema": "0.995", "discriminator.widths": "[8, 16]", "data.source": "a: b #c"})
+    config = load_preset(name, {"seed": "7", "method.average": "0.995", "data.source": "a: b #c"})
     save(config, tmp_path / "config.yaml")
     assert load(tmp_path / "config.yaml") == config
 
@@ -51,15 +57,15 @@ def test_saving_and_loading_changes_nothing(name, tmp_path):
         ("train.batch", "64", 64),
         ("train.batch", "010", 10),
         ("train.steps", "1e3", 1000),
-        ("train.discriminator.learning_rate", "5e-4", 5e-4),
-        ("objective.skip-first-fake", "true", True),
-        ("discriminator.widths", "[8,16]", (8, 16)),
-        ("discriminator.widths", "null", None),
-        ("data.crop", "null", None),
+        ("method.discriminator_optimiser.learning_rate", "5e-4", 5e-4),
+        ("method.skip-first-fake", "true", True),
+        ("encoder.widths", "[8,16]", (8, 16)),
+        ("encoder.widths", "null", None),
+        ("method.augmentation.crop", "null", None),
         ("data.source", "2024", "2024"),
         ("data.source", "yes", "yes"),
         ("data.source", "[a]: {b}", "[a]: {b}"),
-        ("objective.norm_side", "ceiling", "ceiling"),
+        ("method.norm_side", "ceiling", "ceiling"),
     ],
 )
 def test_an_option_is_taken_as_a_person_means_it(key, text, value):
@@ -77,10 +83,12 @@ def test_every_option_can_be_given_by_its_dotted_name():
             found |= leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
         return found
 
-    values = leaves(Config().model_dump(mode="json"))
-    assert list(values) == list(option_names())
+    config = Config(encoder=ResNetOptions())
+    chosen = config.model_dump(mode="json")
+    values = leaves(chosen)
+    assert list(values) == option_names(Config, chosen)
     texts = {name: "null" if value is None else str(value) for name, value in values.items() if name != "train.steps"}
-    assert build({}, texts) == Config()
+    assert build({}, texts) == config
 
 
 def test_steps_by_name_replace_the_epochs_of_a_preset():
@@ -97,18 +105,32 @@ def test_a_run_has_at_least_one_step_an_epoch():
     ("values", "words"),
     [
         ({"trian": {}}, ["there is no option trian"]),
-        ({"train": {"bacth": 3}}, ["train.bacth", "did you mean train.batch?"]),
-        ({"train": {"discriminator": {"learning_rat": 1}}}, ["did you mean train.discriminator.learning_rate?"]),
+        ({"train": {"bacth": 3}}, ["train.bacth", "did you mean --train.batch?"]),
+        (
+            {"method": {"name": "structural", "generator_optimiser": {"learning_rat": 1}}},
+            ["generator_optimiser.learning_rate?"],
+        ),
         ({"train": 3}, ["train: ", "got 3"]),
-        ({"train": {"ema": 1}}, ["train.ema", "less than 1", "got 1"]),
+        ({"method": {"name": "structural", "average": 1}}, ["method.average", "less than 1", "got 1"]),
         ({"train": {"batch": True}}, ["train.batch", "number", "got True"]),
         ({"train": {"batch": 2.5}}, ["train.batch", "2.5"]),
-        ({"train": {"discriminator": {"learning_rate": float("nan")}}}, ["train.discriminator.learning_rate", "finite"]),
-        ({"train": {"discriminator": {"betas": [0.5, 1.0]}}}, ["train.discriminator.betas", "less than 1"]),
+        (
+            {"method": {"name": "hinge", "generator_optimiser": {"learning_rate": float("nan")}}},
+            ["method.generator_optimiser.learning_rate", "finite"],
+        ),
+        (
+            {"method": {"name": "hinge", "generator_optimiser": {"betas": [0.5, 1.0]}}},
+            ["method.generator_optimiser.betas", "less than 1"],
+        ),
         ({"data": {"held_out": 0}}, ["data.held_out", "greater than 0"]),
         ({"data": {"size": 4}}, ["data.size", "greater than or equal to 8"]),
-        ({"objective": {"cluster_weight": -1}}, ["objective.cluster_weight", "got -1"]),
-        ({"objective": {"centre": "spheer"}}, ["objective.centre", "did you mean sphere?"]),
+        ({"method": {"name": "structural", "cluster_weight": -1}}, ["method.cluster_weight", "got -1"]),
+        ({"method": {"name": "structural", "centre": "spheer"}}, ["method.centre", "did you mean sphere?"]),
+        ({"method": {"name": "hinge", "bank": 8}}, ["method hinge has no option bank", "structural has it"]),
+        ({"method": {"name": "structral"}}, ["there is no method 'structral'", "did you mean structural?"]),
+        ({"method": {"bank": 8}}, ["there is no method"]),
+        ({"encoder": {"name": "resnet", "width": 8}}, ["encoder resnet has no option width", "perceptron and biggan have it"]),
+        ({"method": {"name": "biggan"}, "encoder": {"name": "resnet"}}, ["biggan cannot use encoder resnet"]),
         ({"seed": 2**32}, ["seed", "4294967296"]),
     ],
 )

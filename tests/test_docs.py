@@ -10,10 +10,11 @@ import pytest
 from documents import ROOT, Reader, Wrong
 
 from sao.cli import build_parser
-from sao.config import option_names, preset_names
+from sao.config import Config, preset_names
+from sao.option_words import every_option
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-GROUPS = "|".join(sorted({name.split(".")[0] for name in option_names() if "." in name}))
+GROUPS = "|".join(sorted({name.split(".")[0] for name in every_option(Config) if "." in name}))
 
 
 def named(path: Path) -> str:
@@ -55,7 +56,7 @@ def check_code(code: str) -> None:
     if (command := re.match(r"sao ([a-z]+)", code)) is not None:
         assert command[1] in subcommands(), code
     for option in re.findall(rf"(?<![\w./])(?:--)?((?:{GROUPS})\.[a-z_.]+)", code):
-        assert option in option_names() or option.endswith(".py") or option in sources(), code
+        assert option in every_option(Config) or option.endswith(".py") or option in sources(), code
     if re.fullmatch(r"(sao|tests|docs|results|benchmarks)/[\w./-]*", code):
         assert (ROOT / code).exists(), code
     if re.fullmatch(r"sao(\.\w+)+", code):
@@ -134,9 +135,9 @@ def test_every_preset_says_its_command_and_that_command_exists():
         "```bash\nmake coffee\n```",
         "```bash\ncurl example.org\n```",
         "<!-- needs: gpu -->\n```bash\nsao train cifar11\n```",
-        "<!-- needs: gpu -->\n```bash\ntorchrun --nproc-per-node 2 -m sao train --objective.nothing 3\n```",
+        "<!-- needs: gpu -->\n```bash\ntorchrun --nproc-per-node 2 -m sao train --method.nothing 3\n```",
         "<!-- needs: gpu -->\n```bash\nOMP_NUM_THREADS=1 sao train \\\n  --nothing\n```",
-        "<!-- takes: minutes -->\n```bash\nsao train --objective.distance nothing\n```",
+        "<!-- takes: minutes -->\n```bash\nsao train --method.distance nothing\n```",
         "<!-- needs: luck -->\n```bash\nsao presets\n```",
         "```python\nimport sao\nsao.nothing\n```",
         "<!-- takes: minutes -->\n```python\nx = = 3\n```",

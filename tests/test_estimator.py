@@ -19,6 +19,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from tiny import structural_options
 
 import sao
 from sao import StructuralEmbedding
@@ -26,6 +27,7 @@ from sao.engine.loop import Diverged
 from sao.errors import InputError
 from sao.memory import MemoryBank
 from sao.methods import NonFiniteError
+from sao.methods.architecture import PerceptronOptions
 from sao.methods.structural import Structural
 from sao.networks import MovingAverage
 
@@ -34,7 +36,7 @@ from sao.networks import MovingAverage
 ROWS, LABELS = (np.asarray(part) for part in make_blobs(60, 4, centers=3, random_state=1)[:2])
 DIGITS: Any = load_digits()
 PIXELS = np.round(DIGITS.images[:40] * (255 / 16)).astype(np.uint8)
-SMALL = {"discriminator.widths": [8, 16], "generator.width": 8}
+SMALL = {"encoder.widths": [8, 16], "method.generator.width": 8}
 
 
 @pytest.fixture(autouse=True)
@@ -217,9 +219,13 @@ def test_verbose_says_what_was_chosen_and_how_far_it_is(capsys):
 
 
 def test_options_reach_the_configuration():
-    options = {"train.batch": np.int64(9), "objective.distance": "bhattacharyya", "discriminator.widths": [24]}
+    options = {"train.batch": np.int64(9), "method.distance": "bhattacharyya", "encoder.width": 24}
     config = StructuralEmbedding(2, steps=1, options=options).fit(ROWS).model_.config
-    assert (config.train.batch, config.objective.distance, config.discriminator.widths) == (9, "bhattacharyya", (24,))
+    assert (config.train.batch, structural_options(config).distance, config.encoder) == (
+        9,
+        "bhattacharyya",
+        PerceptronOptions(width=24),
+    )
     assert StructuralEmbedding(2, options={"train.epochs": 2, "train.batch": 30}).fit(ROWS).n_steps_ == 4
 
 
@@ -277,7 +283,7 @@ def test_divergence_is_said_with_advice(monkeypatch):
 def test_fitting_again_forgets_the_kind_of_data_before():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        estimator = StructuralEmbedding(2, steps=1, options={"generator.width": 8}, random_state=0)
+        estimator = StructuralEmbedding(2, steps=1, options={"method.generator.width": 8}, random_state=0)
         assert estimator.fit(ROWS).sample(1).shape == (1, 4)
         assert estimator.fit(PIXELS).sample(1).shape == (1, 8, 8, 1)
         assert estimator.fit(ROWS[:, :2]).sample(1).shape == (1, 2)

@@ -13,21 +13,28 @@ from typing import Any
 import torch
 
 from sao.config import Config, load_preset
+from sao.data.batches import Batches
 from sao.data.samples import Dataset
 from sao.data.sources import digits
 from sao.engine.log import Log
 from sao.engine.loop import new_method, train
 from sao.engine.run import DataFacts, Run
-from sao.methods import Method
+from sao.methods import Batch, Method, structural
+from sao.randomness import batch_rows
 
+GAN = {"method.generator.width": "4", "method.generator.latent_size": "8"}
+RESNET = {"encoder.widths": "[4, 8]"}
+# The smallest networks of every method.
+METHODS = {
+    "structural": {**RESNET, **GAN, "method.embedding_size": "8", "method.bank": "64"},
+    "hinge": {**RESNET, **GAN},
+    "biggan": {**GAN, "encoder": "biggan", "encoder.width": "8"},
+    "simclr": {**RESNET, "method.hidden_size": "16", "method.projection_size": "8"},
+    "vicreg": {**RESNET, "method.projection_size": "16"},
+    "supervised": RESNET,
+    "random": RESNET,
+}
 OPTIONS = {
-    "discriminator.widths": "[4, 8]",
-    "discriminator.embedding_size": "8",
-    "generator.width": "4",
-    "generator.latent_size": "8",
-    "objective.bank": "64",
-    "contrast.hidden": "16",
-    "contrast.size": "8",
     "train.batch": "16",
     "train.steps": "8",
     "train.threads": "1",
@@ -40,18 +47,37 @@ OPTIONS = {
 
 def config(**options: Any) -> Config:
     """The tiny configuration with options changed; dots are written as two underscores."""
-    return load_preset("digits", OPTIONS | {name.replace("__", "."): str(value) for name, value in options.items()})
+    return load_preset("digits", _changed(options))
 
 
 def words(**options: Any) -> list[str]:
     """The same as arguments of `sao train`."""
-    changed = OPTIONS | {name.replace("__", "."): str(value) for name, value in options.items()}
-    return [word for name, value in changed.items() for word in (f"--{name}", value)]
+    return [word for name, value in _changed(options).items() for word in (f"--{name}", value)]
+
+
+def _changed(options: dict[str, Any]) -> dict[str, str]:
+    by_hand = {name.replace("__", "."): str(value) for name, value in options.items()}
+    small = METHODS[by_hand.get("method", "structural")]
+    if "encoder" in by_hand:  # the small sizes are those of another
+        small = {name: value for name, value in small.items() if not name.startswith("encoder")}
+    return OPTIONS | small | by_hand
+
+
+def structural_options(config: Config) -> structural.Options:
+    assert isinstance(config.method, structural.Options)
+    return config.method
 
 
 @cache
 def dataset() -> Dataset:
     return digits()
+
+
+def batch(step: int = 0, size: int = 16) -> Batch:
+    """The batch of a step as one process gets it, labels included."""
+    batches = Batches(dataset().train, torch.device("cpu"))
+    rows = batch_rows(0, step, size, len(batches))
+    return Batch(batches.inputs(rows), rows, batches.labels(rows))
 
 
 def method(**options: Any) -> Method:

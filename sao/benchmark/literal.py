@@ -15,6 +15,8 @@ from torch.func import functional_call, jvp, vmap
 from torch.nn import functional as F
 
 from sao.benchmark import reference
+from sao.methods.adversarial import Side
+from sao.methods.method import Batch, total
 from sao.methods.structural import Structural
 from sao.networks import Generator
 from sao.networks.activation import ELU
@@ -29,46 +31,45 @@ from sao.networks.spectral import SpectralNormalisation, matrix
 class Literal(Structural):
     """Make one with `literal(method)`; it shares nothing with the method it was made from."""
 
-    def step(self, inputs: Tensor, step: int):
-        real = self.augmentation(inputs, "discriminator", step, self.batch)
+    def step(self, batch: Batch, step: int):
+        real = self.augmentation(batch.inputs, self.seed, "discriminator", step, self.batch)
         scalars, _ = self._update_discriminator(real, step)
-        scalars |= self._update_generator(real, self._keys(real), step)
+        scalars |= self._update_generator(real, self.keys(real), step)
         self.average_discriminator.update(self.discriminator)
         self.average_generator.update(self.generator)
-        return {name: value.detach() for name, value in scalars.items()}
+        return scalars
 
     def _update_discriminator(self, real: Tensor, step: int):
         fake = self.generator(self._latents("discriminator latents", step, real)).detach()
-        real_keys = self._keys(real)
-        keys = torch.cat([real_keys, self._keys(fake)])
+        real_keys = self.keys(real)
+        keys = torch.cat([real_keys, self.keys(fake)])
         both = torch.cat([real, fake])
-        embeddings = self.discriminator(both)[1]
+        sides = self._gathered(self.discriminator(both)[1], keys)
         norms = self._literal_norms(both, step)
-        real_z, fake_z, real_k, fake_k, norms = self._gathered(embeddings, keys, norms)
         bank = None if self.bank is None else self.bank.contents()
+        (real_z, real_k), (fake_z, fake_k) = sides
         losses = reference.discriminator_terms(self._settings, real_z, fake_z, (real_k, fake_k), bank, norms)
         watched = reference.watched(self._settings, real_z, fake_z, norms)
         self.optimisers["discriminator"].zero_grad()
-        torch.stack(list(losses.values())).sum().backward()
-        return self._update("discriminator", list(self.discriminator.parameters()), losses, watched), real_keys
+        total(losses).backward()
+        return self.update("discriminator", losses, watched), real_keys
 
     def _update_generator(self, real: Tensor, real_keys: Tensor, step: int):
         fake = self.generator(self._latents("generator latents", step, real))
-        keys = torch.cat([real_keys, self._keys(fake)])
-        embeddings = self.discriminator(torch.cat([real, fake]))[1]
-        real_z, fake_z, real_k, fake_k, _ = self._gathered(embeddings, keys, None)
+        keys = torch.cat([real_keys, self.keys(fake)])
+        sides = self._gathered(self.discriminator(torch.cat([real, fake]))[1], keys)
         bank = None if self.bank is None else self.bank.contents()
+        (real_z, real_k), (fake_z, fake_k) = sides
         losses = reference.generator_terms(self._settings, real_z, fake_z, (real_k, fake_k), bank)
         self.optimisers["generator"].zero_grad()
-        torch.stack(list(losses.values())).sum().backward()
-        scalars = self._update("generator", list(self.generator.parameters()), losses, {})
-        if self.bank is not None:
-            self.bank.push(F.normalize(real_z.detach()), real_k)
+        total(losses).backward()
+        scalars = self.update("generator", losses, {})
+        self.remember(Side(sides[0].embeddings.detach(), sides[0].keys))
         return scalars
 
     @property
     def _settings(self) -> reference.Settings:
-        return reference.Settings(**{name: getattr(self.objective, name) for name in reference.Settings.__dataclass_fields__})
+        return reference.Settings(**{name: getattr(self.options, name) for name in reference.Settings.__dataclass_fields__})
 
     def _literal_norms(self, both: Tensor, step: int) -> Tensor:
         """sg(u) J sg(v) with u = Jv/|Jv| by vmap of jvp and v = uJ/|uJ| by a reverse pass, then one more product."""

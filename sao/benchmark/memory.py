@@ -10,6 +10,7 @@ import torch
 from sao.benchmark.measure import build
 from sao.config import build as build_config
 from sao.engine.device import set_threads
+from sao.methods import Batch
 
 
 def main() -> None:
@@ -20,7 +21,7 @@ def main() -> None:
     method = build(config, shape, request["samples"], request["arrangement"])
     inputs = torch.rand(config.train.batch, *shape) * 2 - 1
     for step in range(2):
-        method.step(inputs, step)
+        method.step(Batch(inputs, torch.arange(len(inputs))), step)
     print(_peak_gigabytes())
 
 

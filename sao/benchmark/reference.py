@@ -44,7 +44,7 @@ def discriminator_terms(
             sim_real, sim_fake = similarities(settings, real, fake, keys, bank)
             terms["similarity_real"] = settings.cluster_weight * -sim_real
             terms["similarity_fake"] = settings.cluster_weight * sim_fake
-    if settings.smoothness_weight > 0:
+    if settings.smoothness_weight > 0 and settings.distance != "hinge":  # a score has no length to hold
         norms = torch.cat([real, fake]).square().sum(1).sqrt()
         beyond = 1 - norms if settings.norm_side == "floor" else norms - 1
         norm_hinge = beyond.clamp(min=0).square().mean()
@@ -68,10 +68,11 @@ def generator_terms(settings: Settings, real: Tensor, fake: Tensor, keys: Rows, 
 
 def watched(settings: Settings, real: Tensor, fake: Tensor, jacobian_norms: Tensor | None) -> Terms:
     """What D's update logs beside its terms."""
-    found = {"embedding_norm": torch.cat([real, fake]).detach().square().sum(1).sqrt().mean()}
+    found: Terms = {}
     if jacobian_norms is not None:
         found["jacobian_norm"] = jacobian_norms.detach().mean()
     if settings.distance != "hinge":
+        found["embedding_norm"] = torch.cat([real, fake]).detach().square().sum(1).sqrt().mean()
         found["logdet_real"] = torch.logdet(covariance(settings, unit(real.detach())))
         found["logdet_fake"] = torch.logdet(covariance(settings, unit(fake.detach())))
     return found

@@ -7,6 +7,7 @@ from typing import Any
 
 from sao.config import Config, load_preset
 from sao.errors import InputError
+from sao.methods import structural
 
 SPIRALS = (2,), 10_000
 DIGITS = 1437, 8, 1  # as in KNOWN: samples, size, channels
@@ -30,15 +31,15 @@ def _check(config: Config, steps: int, literal: bool) -> None:
     """What the benchmark cannot honour it refuses."""
     if steps < 1:
         raise InputError(f"--steps must be at least 1, got {steps}")
-    if config.method != "structural":
+    if not isinstance(config.method, structural.Options):
         raise InputError("sao bench measures the structural method; leave --method as it is")
     if config.train.device not in ("auto", "cpu") or config.train.precision == "bfloat16":
         raise InputError("sao bench measures float32 on the processor: leave --train.device and --train.precision out")
-    objective = config.objective
-    if literal and (objective.smoothness_weight == 0 or (objective.power_steps, objective.smooth_every) != (1, 1)):
+    options = config.method
+    if literal and (options.smoothness_weight == 0 or (options.power_steps, options.smooth_every) != (1, 1)):
         raise InputError(
             "the literal step always takes the Jacobian, with one power iteration: give --no-literal, or leave "
-            "--objective.smoothness_weight, power_steps and smooth_every as they are"
+            "--method.smoothness_weight, power_steps and smooth_every as they are"
         )
 
 
@@ -48,15 +49,17 @@ def measure(config: Config, steps: int, literal: bool) -> dict[str, Any]:
     from sao.benchmark import measure as measuring
     from sao.commands.pricing import KNOWN
     from sao.engine.device import set_threads
+    from sao.methods import Batch
 
     set_threads(config.train.threads)
     shape, samples = _shape(config, KNOWN)
     inputs = torch.rand(config.train.batch, *shape) * 2 - 1
     ours = measuring.build(config, shape, samples)
-    functions = [lambda step: ours.step(inputs, step)]
+    batch_of_a_step = Batch(inputs, torch.arange(len(inputs)))
+    functions = [lambda step: ours.step(batch_of_a_step, step)]
     if literal:
         baseline = measuring.build(config, shape, samples, "literal")
-        functions.append(lambda step: baseline.step(inputs, step))
+        functions.append(lambda step: baseline.step(batch_of_a_step, step))
     spreads = measuring.in_turns(functions, steps)
     batch = config.train.batch
     result: dict[str, Any] = {
@@ -67,9 +70,9 @@ def measure(config: Config, steps: int, literal: bool) -> dict[str, Any]:
         "torch": torch.__version__,
         "seconds": asdict(spreads[0]),
         "images_per_second": batch / spreads[0].median,
-        "phases": measuring.phases(lambda: ours.step(inputs, steps + 1)),
+        "phases": measuring.phases(lambda: ours.step(batch_of_a_step, steps + 1)),
         "peak_gb": measuring.peak_memory(config, shape, samples, "ours"),
-        "tflop": measuring.flops(lambda: ours.step(inputs, steps + 2)) / 1e12,
+        "tflop": measuring.flops(lambda: ours.step(batch_of_a_step, steps + 2)) / 1e12,
     }
     if literal:
         memory = measuring.peak_memory(config, shape, samples, "literal")

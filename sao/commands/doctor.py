@@ -33,11 +33,11 @@ PACKAGES = [
 ]
 EXTRAS = {"torch-fidelity": "metrics", "lightly": "baselines", "tensorboard": "track", "pyarrow": "tables"}
 TINY = {
-    "discriminator.widths": "[8, 16]",
-    "discriminator.embedding_size": "16",
-    "generator.width": "8",
-    "generator.latent_size": "16",
-    "objective.bank": "128",
+    "encoder.widths": "[8, 16]",
+    "method.embedding_size": "16",
+    "method.generator.width": "8",
+    "method.generator.latent_size": "16",
+    "method.bank": "128",
     "train.batch": "32",
     "train.steps": "2",
     "log.checkpoint_every": "2",

@@ -96,10 +96,9 @@ def _features(model, dataset, feature: str, facts: dict):
 def _references(model, dataset) -> dict:
     """(train, test) features of doing nothing: the raw inputs, and the network before training."""
     from sao.engine.features import extract_together, raw_inputs
-    from sao.methods import build_method
 
     facts = model.facts
-    untrained = build_method(model.config, facts.shape, facts.samples, facts.classes).to(model.device)
+    untrained = model.config.build_method(facts.shape, facts.samples, facts.classes).to(model.device)
     parts = (dataset.train, dataset.test)
     return {
         "raw": tuple(raw_inputs(part) for part in parts),

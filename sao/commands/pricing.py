@@ -11,14 +11,15 @@ import torch
 
 from sao.automatic import choose_options
 from sao.config import Config, build
+from sao.data.batches import Batches
 from sao.data.samples import Dataset, Images
 from sao.engine import checkpoint
 from sao.engine.device import choose_bfloat16, choose_device, set_threads
 from sao.engine.log import clock
 from sao.engine.loop import check_batch, new_method
+from sao.engine.step import make_step
 from sao.errors import InputError
 from sao.methods import Method
-from sao.randomness import batch_rows
 
 # (samples, size, channels) of the paper's data sets, to price a run where the data is not at hand.
 KNOWN = {
@@ -116,12 +117,11 @@ def _two_steps(method: Method, dataset: Dataset, config: Config) -> float:
     """Seconds of the second step; the first also pays for warming up."""
     device = next(method.parameters()).device
     wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    batches = Batches(dataset.train, device)
     for step in range(2):
-        rows = batch_rows(config.seed, step, config.train.batch, len(dataset.train))
-        inputs = dataset.train.inputs(rows.numpy()).to(device)
         wait()
         started = time.perf_counter()
-        method.step(inputs, step)
+        make_step(method, batches, config.seed, config.train.batch, step)
         wait()
     return time.perf_counter() - started
 
@@ -133,7 +133,7 @@ def _peak() -> float:
 
 
 def _memory(config: Config, price: Price) -> str:
-    if config.train.micro_batch is None:
+    micro_batch = config.model_dump()["method"].get("micro_batch")
+    if micro_batch is None:
         return f"about {price.peak * price.scale:.0f} GB at most, if all of it grew with the batch"
-    micro_batch = config.train.micro_batch
     return f"as measured, and what the generator keeps of a larger batch: D works on {micro_batch} samples at a time"

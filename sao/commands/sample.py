@@ -1,5 +1,6 @@
 """sao sample: generated images or vectors, the same for the same seed."""
 
+import math
 from argparse import Namespace
 from pathlib import Path
 
@@ -60,10 +61,10 @@ def _interpolated(model, lines: int, seed: int) -> np.ndarray:
 
     from sao.randomness import generator
 
-    size = model.config.generator.latent_size
-    first, last = torch.randn(2, lines, size, generator=generator(seed, "samples"))
+    shape = model.latent_shape
+    first, last = torch.randn(2, lines, math.prod(shape), generator=generator(seed, "samples"))
     share = torch.linspace(0, 1, STEPS)[None, :, None]
     angle = torch.arccos(torch.cosine_similarity(first, last).clamp(-1 + 1e-6, 1 - 1e-6))[:, None, None]
     weights = torch.sin((1 - share) * angle) / torch.sin(angle), torch.sin(share * angle) / torch.sin(angle)
     latents = weights[0] * first[:, None] + weights[1] * last[:, None]
-    return model.decode(latents.flatten(0, 1))
+    return model.decode(latents.reshape(-1, *shape))

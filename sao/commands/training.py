@@ -212,7 +212,7 @@ def describe(config: Config, opened: Opened, method: Method) -> str:
     parameters = sum(p.numel() for o in method.optimisers.values() for g in o.param_groups for p in g["params"])
     processes = f", {distributed.world_size()} processes" if distributed.world_size() > 1 else ""
     return (
-        f"{config.method} on {dataset.name}: {len(dataset.train)} samples of {shape}, {len(dataset.test)} held out; "
+        f"{config.method.name} on {dataset.name}: {len(dataset.train)} samples of {shape}, {len(dataset.test)} held out; "
         f"{parameters / 1e6:.2f} M trained parameters; {config.steps_for(len(dataset.train))} steps of {config.train.batch} "
         f"on {next(method.parameters()).device.type} ({torch.get_num_threads()} threads{processes})"
     )

@@ -20,10 +20,10 @@ from sao.engine.log import Log, Progress
 from sao.engine.pictures import save_samples
 from sao.engine.run import Run
 from sao.engine.schedule import LearningRates
+from sao.engine.step import make_step
 from sao.engine.watch import watch
 from sao.errors import InputError
-from sao.methods import Method, NonFiniteError, build_method
-from sao.randomness import batch_rows
+from sao.methods import Method, NonFiniteError
 
 
 class Interrupted(Exception):
@@ -44,9 +44,7 @@ class Diverged(RuntimeError):
 def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method:
     """The learner of a configuration at step 0, on its device."""
     check_batch(config, len(dataset.train))
-    labels = dataset.train.labels
-    codes = None if labels is None or config.method != "supervised" else torch.as_tensor(labels, dtype=torch.int64)
-    return build_method(config, dataset.train.shape, len(dataset.train), dataset.classes, codes).to(device)
+    return config.build_method(dataset.train.shape, len(dataset.train), dataset.classes).to(device)
 
 
 def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, first: int = 0) -> None:
@@ -55,7 +53,6 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
     device = next(method.parameters()).device
     batches = Batches(dataset.train, device)
     progress = Progress(first, total, config.train.batch, shown=distributed.is_main())
-    mine = distributed.local_slice(config.train.batch)
     rates = LearningRates(method.optimisers, config.train.schedule, total, config.warmup_steps_for(len(dataset.train)))
     saved = first
     _check_start(method, batches, first, total)
@@ -64,10 +61,9 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
         log.say("passes that carry no Jacobian are made in bfloat16")
     with _stop_requests() as stop_requested:
         for step in range(first, total):
-            rows = batch_rows(config.seed, step, config.train.batch, len(dataset.train))[mine]
             rates.set(step)
             try:
-                scalars = method.step(batches.rows(rows), step)
+                scalars = make_step(method, batches, config.seed, config.train.batch, step)
             except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
                 raise _divergence(step + 1, _what_broke(error), saved, run) from None
             done = step + 1
@@ -75,7 +71,7 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
             if _due(config.log.every, done, last):
                 values = {name: float(value) for name, value in scalars.items()}
                 log.row(done, values | progress.times(done))
-                progress.update(done, _note(values))
+                progress.update(done, _headline(method, values))
             if _due(config.log.sample_every, done, last):
                 _draw(run, method, dataset.train, config, done)
             if _due(config.log.evaluate_every, done, False):
@@ -111,17 +107,15 @@ def _due(every: int | None, done: int, last: bool) -> bool:
     return last or (every is not None and done % every == 0)
 
 
-def _note(values: dict[str, float]) -> str:
-    shown = ("/distance", "/adversarial_hinge", "/nt_xent", "/cross_entropy")
-    chosen = [value for name, value in values.items() if name.endswith(shown)]
-    return "loss " + " ".join(f"{value:.3f}" for value in chosen[:2]) if chosen else ""
+def _headline(method: Method, values: dict[str, float]) -> str:
+    return "  ".join(f"{name} {values[name]:.3f}" for name in method.headline)
 
 
 def _draw(run: Run, method: Method, samples: Samples, config: Config, done: int) -> None:
     picture = run.samples / f"step-{done:08d}.png"
 
     def draw() -> None:
-        save_samples(picture, method, samples, config.generator.latent_size, config.seed)
+        save_samples(picture, method, samples, config.seed)
 
     processes.main_only(draw)
 
@@ -137,8 +131,8 @@ def _check_start(method: Method, batches: Batches, first: int, total: int) -> No
     """Processes on different machines may see different folders; nothing later would tell them."""
     if distributed.world_size() == 1:
         return
-    some = batches.rows(torch.arange(min(64, len(batches.samples))))
-    if not distributed.same(len(batches.samples), distributed.checksum([some])):
+    some = batches.inputs(torch.arange(min(64, len(batches))))
+    if not distributed.same(len(batches), distributed.checksum([some])):
         raise InputError("the processes have read different data: give each of them the same")
     if not distributed.same(first, total, _weights_checksum(method)):
         raise InputError("the processes do not start from the same state: the run must lie in a folder that all of them see")
@@ -163,11 +157,11 @@ def _weights_checksum(method: Method) -> int:
 
 
 def _divergence(step: int, what: str, saved: int, run: Run) -> Diverged:
-    anew = "start again with a lower --train.discriminator.learning_rate and --overwrite"
+    anew = "start again with a lower learning rate and --overwrite"
     if not saved:
         return Diverged(step, what, f"no checkpoint was made yet: {anew}")
     kept = f"the last good checkpoint, of step {saved}, is kept in {run.checkpoints}"
-    lower = f"lower train.discriminator.learning_rate in {run.folder / 'config.yaml'} and go on with sao resume {run.folder}"
+    lower = f"lower the learning rates in {run.folder / 'config.yaml'} and go on with sao resume {run.folder}"
     return Diverged(step, what, f"{kept}: {lower}, or {anew}")
 
 

@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 
 from sao.data.samples import Images, Samples
-from sao.methods import Method
+from sao.methods import Method, generative
 from sao.randomness import generator
 
 
-def save_samples(path: Path, method: Method, like: Samples, latent_size: int, seed: int, count: int = 64) -> Path | None:
+def save_samples(path: Path, method: Method, like: Samples, seed: int, count: int = 64) -> Path | None:
     """A picture of samples from fixed latents, so that pictures of different steps can be compared; None if none are made."""
-    latents = torch.randn(count, latent_size, generator=generator(seed, "samples"))
-    device = next(method.parameters()).device
-    drawn = method.sample(latents.to(device))
-    if drawn is None:
+    maker = generative(method)
+    if maker is None:
         return None
+    latents = torch.randn(count, *maker.latent_shape, generator=generator(seed, "samples"))
+    drawn = maker.decode(latents.to(next(method.parameters()).device))
     if isinstance(like, Images):
         save_grid(path, to_pixels(drawn))
     else:

@@ -1,14 +1,70 @@
 """What the engine knows of a learner: it makes one step on a batch, and turns samples into features."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.profiler import record_function
 from torch.optim import Optimizer
 
+from sao import distributed
+from sao.methods.architecture import EncoderOptions
 from sao.networks import MovingAverage
+from sao.options import Strict
 
 Scalars = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a method is told about the run that it is built for."""
+
+    shape: tuple[int, ...]  # of a sample: (c, h, w) or (d,)
+    samples: int  # in the training part
+    batch: int  # global, over all processes
+    steps: int  # of the whole run
+    seed: int
+    classes: int | None = None
+    encoder: EncoderOptions | None = None  # None: what is usual for the method and the shape
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return max(1, self.samples // self.batch)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a step gets: this process's rows of the global batch."""
+
+    inputs: Tensor
+    rows: Tensor  # their places in the training part
+    labels: Tensor | None = None  # only for a method that needs them
+
+
+class MethodOptions(Strict, ABC):
+    """The options of one method, which know how to build it."""
+
+    name: str
+    encoders: ClassVar[tuple[str, ...]] = ("resnet", "perceptron")  # those that it can use; empty: it has one of its own
+    generates: ClassVar[bool] = False  # whether what it builds is Generative
+
+    @abstractmethod
+    def build(self, context: Context) -> "Method":
+        """The method at step 0; what it draws for its weights comes from torch's default generator, which is seeded."""
+
+
+class TrainingData(Protocol):
+    """The training part, as `refresh` may read it."""
+
+    def __len__(self) -> int: ...
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """Network inputs on the method's device."""
+        ...
 
 
 class NonFiniteError(FloatingPointError):
@@ -22,8 +78,10 @@ class NonFiniteError(FloatingPointError):
 class Method(nn.Module, ABC):
     """A learner: its state is its parameters and buffers, and its optimisers'."""
 
+    needs_labels = False
     optimisers: dict[str, Optimizer]
     bfloat16_passes = False  # set by the engine, for the device
+    headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
 
     def passes(self, like: Tensor, allowed: bool = True) -> torch.autocast:
         """Around a forward pass while learning: in bfloat16 where that is wanted. Its results are then cast back.
@@ -32,8 +90,11 @@ class Method(nn.Module, ABC):
         """
         return torch.autocast(like.device.type, dtype=torch.bfloat16, enabled=self.bfloat16_passes and allowed)
 
+    def refresh(self, data: TrainingData, step: int) -> None:
+        """Before each step: whatever needs more of the data than a batch. It must follow from the state and the step alone."""
+
     @abstractmethod
-    def step(self, inputs: Tensor, step: int) -> Scalars:
+    def step(self, batch: Batch, step: int) -> Scalars:
         """Learn from this process's rows of the global batch of a step; return detached scalars to log."""
 
     @abstractmethod
@@ -44,9 +105,14 @@ class Method(nn.Module, ABC):
         """What the objective sees, (n, p); the features themselves where a method has no head."""
         return self.features(inputs)
 
-    def sample(self, latents: Tensor) -> Tensor | None:
-        """Generated inputs, or None for a method that does not generate."""
-        return None
+    def smooth_function(self, inputs: Tensor) -> Tensor:
+        """The function whose Jacobian is watched, with a graph."""
+        return self.features(inputs)
+
+    @property
+    def averaged(self) -> bool:
+        """Whether features come from a moving average of what is trained."""
+        return any(isinstance(child, MovingAverage) for child in self.children())
 
     def use_raw_weights(self) -> None:
         """Let features and samples come from the trained networks themselves instead of their moving averages."""
@@ -54,9 +120,54 @@ class Method(nn.Module, ABC):
             if isinstance(child, MovingAverage):  # average_X follows X
                 child.network.load_state_dict(getattr(self, name.removeprefix("average_")).state_dict())
 
-    def smooth_function(self, inputs: Tensor) -> Tensor:
-        """The function whose Jacobian is watched."""
-        return self.features(inputs)
+    def update(self, name: str, losses: Scalars, watched: Scalars) -> Scalars:
+        """Step an optimiser with the gradients of all processes, unless a term is not finite; the scalars to log."""
+        optimiser = self.optimisers[name]
+        parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+        scalars = {f"{name}/{term}": value.detach() for term, value in (losses | watched).items()}
+        scalars[f"{name}/gradient_norm"] = gradient_norm(parameters)
+        check_finite(scalars)
+        with record_function("phase/optimiser"):
+            optimiser.step()
+        return scalars
+
+    def descend(self, name: str, losses: Scalars, watched: Scalars) -> Scalars:
+        """One update with the gradient of the sum of the losses, which are those of the global batch."""
+        optimiser = self.optimisers[name]
+        optimiser.zero_grad()
+        total(losses).backward()
+        distributed.sum_gradients(parameter for group in optimiser.param_groups for parameter in group["params"])
+        return self.update(name, losses, watched)
+
+
+class Generative(Method):
+    """A method that also makes samples: `decode` turns normal draws into inputs."""
+
+    latent_shape: tuple[int, ...]
+
+    @abstractmethod
+    def decode(self, latents: Tensor) -> Tensor:
+        """Inputs (n, …) from latents (n, *latent_shape), without a graph; the same latents always give the same inputs."""
+
+
+def generative(method: Method) -> Generative | None:
+    """The method itself if it can make samples."""
+    return method if isinstance(method, Generative) else None
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[nn.Module]:
+    """The network in evaluation mode, then in the mode it was in."""
+    training = network.training
+    network.eval()
+    try:
+        yield network
+    finally:
+        network.train(training)
+
+
+def total(losses: Scalars) -> Tensor:
+    return torch.stack(list(losses.values())).sum()
 
 
 def check_finite(scalars: Scalars) -> None:
@@ -66,6 +177,6 @@ def check_finite(scalars: Scalars) -> None:
         raise NonFiniteError(list(scalars)[int(finite.logical_not().nonzero()[0])])
 
 
-def gradient_norm(parameters: list[nn.Parameter]) -> Tensor:
+def gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
     gradients = [p.grad for p in parameters if p.grad is not None]
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))  # pyright: ignore[reportPrivateImportUsage]

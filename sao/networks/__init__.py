@@ -4,7 +4,7 @@ from sao.networks.average import MovingAverage
 from sao.networks.biggan import Generator
 from sao.networks.biggan_encoder import BigGANEncoder
 from sao.networks.discriminator import Discriminator, Encoder
-from sao.networks.head import EmbeddingHead, ScoreHead
+from sao.networks.head import EmbeddingHead, ProjectionHead, ScoreHead
 from sao.networks.mlp import VectorEncoder, VectorGenerator
 from sao.networks.resnet import ResNet, resnet_stages
 
@@ -15,6 +15,7 @@ __all__ = [
     "Encoder",
     "Generator",
     "MovingAverage",
+    "ProjectionHead",
     "ResNet",
     "ScoreHead",
     "VectorEncoder",

@@ -1,7 +1,11 @@
 """What stands behind an encoder: the projection of its features that the objectives see."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from torch import Tensor, nn
 
+from sao.networks.batchnorm import ConditionalBatchNorm
 from sao.networks.checks import check_sizes
 from sao.networks.spectral import normalise_spectrally
 
@@ -34,3 +38,16 @@ class ScoreHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return self.output(features)
+
+
+class ProjectionHead(nn.Sequential):
+    """The perceptron of the two-view learners: BatchNorm, with the moments of the global batch, and ReLU between its layers."""
+
+    def __init__(self, sizes: Sequence[int], last_norm: bool = False) -> None:
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(sizes[:-1]):
+            layers += [nn.Linear(inputs, outputs, bias=False), ConditionalBatchNorm(outputs, None), nn.ReLU()]
+        layers.append(nn.Linear(sizes[-2], sizes[-1], bias=not last_norm))
+        if last_norm:
+            layers.append(ConditionalBatchNorm(sizes[-1], None))
+        super().__init__(*layers)

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import tiny
 from PIL import Image
+from tiny import structural_options
 
 from sao.engine.run import Run
+from sao.methods.architecture import ResNetOptions
 
 DRAWS = np.random.default_rng(0)
-SHORT = ["--train.steps", "2", "--train.threads", "1", "--discriminator.widths", "[4, 8]", "--generator.width", "4"]
+SHORT = ["--train.steps", "2", "--train.threads", "1", "--encoder.widths", "[4, 8]", "--method.generator.width", "4"]
 
 
 class Command(tiny.Command):
@@ -70,8 +72,8 @@ def test_a_folder_of_jpegs_from_end_to_end(tmp_path):
     assert (run / "skipped.tsv").read_text().startswith("dark/broken.jpg\t")
     assert "1 items could not be used" in said
     config = Run(run).config
-    assert config.objective.bank < Run(run).facts.samples // 2
-    assert config.discriminator.widths == (4, 8)
+    assert structural_options(config).bank < Run(run).facts.samples // 2
+    assert config.encoder == ResNetOptions(widths=(4, 8), blocks=1)
     assert Run(run).facts.classes == 2
     sao(tmp_path / "embed", "embed", run, data, "-o", tmp_path / "f.csv")
     assert len(names_in(tmp_path / "f.csv")) == 24
@@ -122,12 +124,12 @@ def test_tables_from_end_to_end(tmp_path, ending):
 
 def test_arrays_of_images_and_options_by_hand(tmp_path):
     np.save(tmp_path / "x.npy", DRAWS.integers(0, 60, (30, 8, 8), dtype=np.uint8))
-    by_hand = ["--train.batch", "6", "--objective.bank", "7", *SHORT]
+    by_hand = ["--train.batch", "6", "--method.bank", "7", *SHORT]
     said, _ = sao(tmp_path / "train", "train", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", *by_hand)
     config = Run(tmp_path / "run").config
-    assert (config.train.batch, config.objective.bank, config.train.steps) == (6, 7, 2)
-    assert config.objective.lipschitz > 1.5
-    assert f"Lipschitz target {config.objective.lipschitz}, because the median distance" in said
+    assert (config.train.batch, structural_options(config).bank, config.train.steps) == (6, 7, 2)
+    assert structural_options(config).lipschitz > 1.5
+    assert f"Lipschitz target {structural_options(config).lipschitz}, because the median distance" in said
     assert "auto: batch" not in said
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["step"] == 2

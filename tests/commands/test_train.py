@@ -202,7 +202,7 @@ def test_a_dry_run_does_without_the_data_and_does_not_download_it(tmp_path, monk
         raise AssertionError("a dry run must not download")
 
     monkeypatch.setattr(torchvision_datasets().utils, "download_url", offline)
-    words = tiny.words(train__batch=500, train__epochs=2, discriminator__widths="[4]")
+    words = tiny.words(train__batch=500, train__epochs=2, encoder__widths="[4]")
     assert main(["train", "cifar10", *words, "--train.epochs", "2", "--data.folder", str(tmp_path), "--dry-run"]) == 0
     priced = capsys.readouterr()
     assert "random pixels of its shape and its 50000 samples" in priced.out

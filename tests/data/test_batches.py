@@ -24,8 +24,8 @@ def test_memory_mapped_rows_equal_rows_in_memory(pixels, tmp_path):
     assert held._values is not None
     for step in range(4):
         rows = batch_rows(0, step, 16, 50)
-        found = mapped.rows(rows)
-        assert torch.equal(found, held.rows(rows))
+        found = mapped.inputs(rows)
+        assert torch.equal(found, held.inputs(rows))
         assert (found.shape, found.dtype) == ((16, 3, 8, 8), torch.float32)
         assert torch.equal(found, Images(pixels).inputs(rows.numpy()))
         assert found.is_contiguous()
@@ -35,7 +35,7 @@ def test_data_too_large_for_the_device_is_read_row_by_row(pixels):
     large = Batches(Images(pixels), DEVICE, resident_bytes=1000)
     assert large._values is None
     rows = torch.tensor([7, 3, 3, 49, 0])
-    assert torch.equal(large.rows(rows), Batches(Images(pixels), DEVICE).rows(rows))
+    assert torch.equal(large.inputs(rows), Batches(Images(pixels), DEVICE).inputs(rows))
 
 
 def test_vectors_are_given_as_they_are(tmp_path):
@@ -43,13 +43,20 @@ def test_vectors_are_given_as_they_are(tmp_path):
     rows = torch.tensor([4, 1, 29])
     np.save(tmp_path / "rows.npy", values)
     for samples in (Vectors(values), Vectors(np.load(tmp_path / "rows.npy", mmap_mode="r"))):
-        assert np.array_equal(Batches(samples, DEVICE).rows(rows).numpy(), values[[4, 1, 29]])
+        assert np.array_equal(Batches(samples, DEVICE).inputs(rows).numpy(), values[[4, 1, 29]])
 
 
 def test_changing_a_batch_does_not_change_the_data(pixels):
     for values in (pixels, pixels.astype(np.float32).reshape(50, -1)):
         samples = Images(values) if values.dtype == np.uint8 else Vectors(values)
         batches, rows = Batches(samples, DEVICE), torch.arange(5)
-        before = batches.rows(rows).clone()
-        batches.rows(rows).zero_()
-        assert torch.equal(batches.rows(rows), before)
+        before = batches.inputs(rows).clone()
+        batches.inputs(rows).zero_()
+        assert torch.equal(batches.inputs(rows), before)
+
+
+def test_labels_are_those_of_the_rows(pixels):
+    labels = np.arange(50) % 7
+    found = Batches(Images(pixels, labels), DEVICE).labels(torch.tensor([8, 3, 49]))
+    assert found.tolist() == [1, 3, 0]
+    assert found.dtype == torch.int64

@@ -10,18 +10,14 @@ import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
-from sao.data.batches import Batches
 from sao.engine import checkpoint
 from sao.errors import InputError
 from sao.methods import Method
-from sao.randomness import batch_rows
 
 
 def make_steps(method: Method, first: int, last: int) -> None:
-    train = tiny.dataset().train
-    batches = Batches(train, torch.device("cpu"))
     for step in range(first, last):
-        method.step(batches.rows(batch_rows(0, step, 16, len(train))), step)
+        method.step(tiny.batch(step), step)
 
 
 def everything(method: Method) -> dict[str, torch.Tensor]:
@@ -62,7 +58,9 @@ def load(folder: Path, method: Method | None = None) -> tuple[int, list[str]]:
 @pytest.mark.parametrize("name", ["structural", "supervised", "random"])
 @pytest.mark.parametrize("spectral", [False, True])
 def test_everything_comes_back_and_goes_on_alike(name, spectral, tmp_path):
-    options = {"method": name, "discriminator__spectral_normalisation": spectral}
+    if spectral and name not in ("structural", "hinge"):
+        pytest.skip("it has no such option")
+    options = {"method": name} | ({"method__spectral_normalisation": spectral} if spectral else {})
     method = tiny.method(**options)
     make_steps(method, 0, 2)
     checkpoint.save(tmp_path, method, 2, keep=1)
@@ -147,7 +145,7 @@ def test_nothing_usable_is_one_line_that_names_each(folder):
 
 def test_a_checkpoint_of_another_network_is_refused(folder):
     with pytest.raises(InputError, match="of another network"):
-        load(folder, tiny.method(discriminator__widths="[4, 4]"))
+        load(folder, tiny.method(encoder__widths="[4, 4]"))
 
 
 def test_nothing_is_unpickled(folder, tmp_path):

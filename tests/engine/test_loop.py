@@ -16,7 +16,8 @@ from sao.engine import checkpoint
 from sao.engine.loop import Diverged, new_method
 from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
-from sao.methods import Structural, Supervised
+from sao.methods.structural import Structural
+from sao.methods.supervised import Supervised
 
 
 def same(found, expected) -> bool:
@@ -147,8 +148,8 @@ def test_a_term_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(value,
 @pytest.mark.parametrize("player", ["discriminator", "generator"])
 def test_an_absurd_learning_rate_is_a_message_not_a_traceback(player, tmp_path):
     with pytest.raises(Diverged, match=r"^step [12]: \S.*NaN or inf.*no checkpoint was made yet") as stop:
-        tiny.trained(tmp_path / "run", None, **{f"train__{player}__learning_rate": 1e38})
-    assert "learning_rate" in str(stop.value)
+        tiny.trained(tmp_path / "run", None, **{f"method__{player}_optimiser__learning_rate": 1e38})
+    assert "lower learning rate" in str(stop.value)
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch):
@@ -158,11 +159,11 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch):
     def overflowing(self, inputs, number):
         scalars = step(self, inputs, number)
         if number == 5:
-            self.classifier.bias.data[0] = torch.inf
+            self.classifier.head.bias.data[0] = torch.inf
         return scalars
 
     monkeypatch.setattr(Supervised, "step", overflowing)
-    with pytest.raises(Diverged, match=r"step 6: classifier.bias became NaN or inf by the update; the last good .* of step 3"):
+    with pytest.raises(Diverged, match=r"step 6: classifier.head.bias became NaN or inf by the update; .* of step 3"):
         tiny.trained(tmp_path / "run", method="supervised")
     assert [path.name for path in checkpoint.steps_in(tmp_path / "run/checkpoints")] == ["step-00000003"]
 
@@ -188,13 +189,18 @@ def test_refuses_images_too_small_or_not_square():
             new_method(tiny.config(), Dataset("flat", images, images), torch.device("cpu"))
 
 
-def test_labels_are_given_to_the_supervised_method_alone():
-    assert isinstance(tiny.method(), Structural)
-    assert not any(value.dtype == torch.int64 and value.numel() == 1437 for value in tiny.method().buffers())
-    supervised = tiny.method(method="supervised")
-    assert isinstance(supervised, Supervised)
-    assert supervised.labels is not None
-    assert "labels" not in supervised.state_dict()
+@pytest.mark.parametrize(("kind", "name"), [(Structural, "structural"), (Supervised, "supervised")])
+def test_labels_are_given_to_the_supervised_method_alone(kind, name, tmp_path, monkeypatch):
+    step, given = kind.step, []
+
+    def seen(self, batch, number):
+        given.append(batch.labels)
+        return step(self, batch, number)
+
+    monkeypatch.setattr(kind, "step", seen)
+    tiny.trained(tmp_path / "run", method=name, train__steps=2)
+    assert len(given) == 2
+    assert all((labels is not None) == (name == "supervised") for labels in given)
 
 
 # --- the folder of a run -------------------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ import torch
 
 from sao import objectives
 from sao.engine import device
-from sao.methods import structural
-from sao.randomness import batch_rows
+from sao.methods import adversarial, structural
 
 CPU = torch.device("cpu")
 
@@ -26,23 +25,21 @@ def test_the_stopwatch_runs():
 
 
 def step(method) -> dict[str, float]:
-    rows = batch_rows(0, 0, 16, len(tiny.dataset().train))
-    return {name: float(value) for name, value in method.step(tiny.dataset().train.inputs(rows.numpy()), 0).items()}
+    return {name: float(value) for name, value in method.step(tiny.batch(), 0).items()}
 
 
-SPECTRAL = {"discriminator__spectral_normalisation": True}
-BIGGAN = {"discriminator__kind": "biggan", "objective__distance": "hinge", "objective__cluster_weight": 0}
+SPECTRAL = {"method__spectral_normalisation": True}
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {},
-        {"train__micro_batch": 10},
+        {"method__micro_batch": 10},
         {"method": "supervised"},
-        {"objective__smoothness_weight": 0},
-        {**SPECTRAL, "objective__smoothness_weight": 0},
-        {**BIGGAN, "objective__smoothness_weight": 0, "objective__norm_weight": 0},
+        {"method__smoothness_weight": 0},
+        {**SPECTRAL, "method__smoothness_weight": 0},
+        {"method": "biggan"},
     ],
 )
 def test_a_step_in_bfloat16_is_near_the_one_in_float32(options):
@@ -69,8 +66,7 @@ def test_jacobian_and_losses_are_computed_in_float32(monkeypatch):
         return call
 
     for module, name in (
-        (structural, "outputs_and_norms"),
-        (structural, "smoothness_penalty"),
+        (adversarial, "outputs_and_norms"),
         (objectives, "jensen_shannon"),
         (objectives, "gaussian_logdet"),
         (objectives, "neighbour_similarity"),

@@ -20,7 +20,7 @@ def test_a_cosine_falls_from_one_and_never_reaches_zero():
 
 
 def test_every_optimiser_follows_and_comes_back():
-    method = tiny.method(train__generator__learning_rate=4e-3, train__discriminator__learning_rate=2e-3)
+    method = tiny.method(method__generator_optimiser__learning_rate=4e-3, method__discriminator_optimiser__learning_rate=2e-3)
     rates = LearningRates(method.optimisers, "cosine", total=10, warmup=2)
 
     def now() -> list[float]:
@@ -37,5 +37,5 @@ def test_every_optimiser_follows_and_comes_back():
 @pytest.mark.parametrize("method", ["structural", "simclr", "supervised"])
 def test_the_loop_sets_them_for_every_method(method, tmp_path):
     _, learner = tiny.trained(tmp_path / "run", method=method, train__schedule="cosine", train__steps=4)
-    expected = learning_rate_factor("cosine", 3, 4, 0) * tiny.config().train.discriminator.learning_rate
+    expected = learning_rate_factor("cosine", 3, 4, 0) * 1e-3
     assert next(iter(learner.optimisers.values())).param_groups[0]["lr"] == pytest.approx(expected)

@@ -34,7 +34,7 @@ def test_watches_vectors_without_labels():
     assert isinstance(data.train, Vectors)
     assert isinstance(data.test, Vectors)
     bare = Dataset("spirals", Vectors(data.train.rows), Vectors(data.test.rows[:50]))
-    method = new_method(tiny.config(), bare, torch.device("cpu"))
+    method = new_method(tiny.config(encoder="perceptron"), bare, torch.device("cpu"))
     assert watch(method, bare).keys() == ALWAYS
 
 
@@ -63,14 +63,14 @@ def test_pixels_and_inputs_are_inverse():
 
 def test_samples_are_drawn_for_images_and_vectors_and_not_without_a_generator(tmp_path):
     train = tiny.dataset().train
-    assert save_samples(tmp_path / "a.png", tiny.method(), train, 8, seed=0) == tmp_path / "a.png"
-    assert save_samples(tmp_path / "b.png", tiny.method(), train, 8, seed=0) is not None
+    assert save_samples(tmp_path / "a.png", tiny.method(), train, seed=0) == tmp_path / "a.png"
+    assert save_samples(tmp_path / "b.png", tiny.method(), train, seed=0) is not None
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    assert save_samples(tmp_path / "c.png", tiny.method(method="random"), train, 8, seed=0) is None
+    assert save_samples(tmp_path / "c.png", tiny.method(method="random"), train, seed=0) is None
     assert not (tmp_path / "c.png").exists()
     points = spirals(300)
-    method = new_method(tiny.config(), points, torch.device("cpu"))
-    assert save_samples(tmp_path / "d.png", method, points.train, 8, seed=0) is not None
+    method = new_method(tiny.config(encoder="perceptron"), points, torch.device("cpu"))
+    assert save_samples(tmp_path / "d.png", method, points.train, seed=0) is not None
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,19 @@ from typing import Any
 
 import reference_baselines
 import reference_step
-import tiny
 import torch
 from torch import Tensor, nn
 
 from sao.benchmark.literal import OPERATORS
 from sao.benchmark.reference import Settings
-from sao.methods import Method, SimCLR, Structural, Supervised, build_method
+from sao.config import build
+from sao.data.augmentation import Augmentation
+from sao.methods import Batch, Method
+from sao.methods.adversarial import Adversarial
+from sao.methods.simclr import SimCLR
+from sao.methods.supervised import Supervised
 from sao.networks import Generator
 from sao.networks.layout import ImageNetwork
-from sao.randomness import batch_rows
 
 SAMPLES = 1000
 # No weight is 1 and no two are alike, so that no factor can hide.
@@ -51,44 +54,39 @@ class Options:
     generator: Optimiser = Optimiser(2e-3, (0.6, 0.95), 0.1)
 
 
-def built(options: Options) -> Structural:
+def built(options: Options) -> Adversarial:
     """The product, in float64."""
     settings = options.settings
-    changes: dict[str, Any] = {
-        "method": "structural",
-        "data__flip": str(options.flip).lower(),
-        "discriminator__kind": options.kind,
-        "discriminator__widths": "[4, 8]" if len(options.shape) == 3 else "[8]",
-        "discriminator__blocks": 1,
-        "discriminator__embedding_size": 5,
-        "discriminator__spectral_normalisation": str(options.spectral_normalisation).lower(),
-        "generator__width": 4,
-        "generator__depth": 1,
-        "objective__distance": settings.distance,
-        "objective__covariance": settings.covariance,
-        "objective__centre": settings.centre,
-        "objective__epsilon": settings.epsilon,
-        "objective__cluster_weight": settings.cluster_weight,
-        "objective__neighbours": settings.neighbours,
-        "objective__skip_first_fake": str(settings.skip_first_fake).lower(),
-        "objective__bank": options.bank,
-        "objective__smoothness_weight": settings.smoothness_weight,
-        "objective__lipschitz": settings.lipschitz,
-        "objective__power_steps": options.power_steps,
-        "objective__smooth_every": options.smooth_every,
-        "objective__norm_weight": settings.norm_weight,
-        "objective__norm_side": settings.norm_side,
-        "train__batch": options.batch,
-        "train__micro_batch": "null" if options.micro_batch is None else options.micro_batch,
-        "train__ema": options.ema,
+    encoder: dict[str, Any] = {"name": "resnet", "widths": [4, 8], "blocks": 1}
+    if options.kind == "biggan":
+        encoder = {"name": "biggan", "width": 8}
+    if len(options.shape) == 1:
+        encoder = {"name": "perceptron", "width": 8, "depth": 1}
+    shared = {
+        "augmentation": {"flip": options.flip},
+        "generator": {"width": 4, "depth": 1},
+        "micro_batch": options.micro_batch,
+        "average": options.ema,
+        "discriminator_optimiser": vars(options.discriminator),
+        "generator_optimiser": vars(options.generator),
     }
-    for player in ("discriminator", "generator"):
-        optimiser: Optimiser = getattr(options, player)
-        changes[f"train__{player}__learning_rate"] = optimiser.learning_rate
-        changes[f"train__{player}__betas"] = list(optimiser.betas)
-        changes[f"train__{player}__weight_decay"] = optimiser.weight_decay
-    method = build_method(tiny.config(**changes), options.shape, SAMPLES).double()
-    assert isinstance(method, Structural)
+    smoothness = {
+        "spectral_normalisation": options.spectral_normalisation,
+        "smoothness_weight": settings.smoothness_weight,
+        "lipschitz": settings.lipschitz,
+        "smooth_every": options.smooth_every,
+    }
+    match settings.distance, options.kind:
+        case "hinge", "biggan":
+            own: dict[str, Any] = {"name": "biggan"}
+        case "hinge", _:
+            own = {"name": "hinge", **smoothness}
+        case _:
+            own = {"name": "structural", "embedding_size": 5, "bank": options.bank, "power_steps": options.power_steps}
+            own |= {name: getattr(settings, name) for name in Settings.__dataclass_fields__} | smoothness
+    config = build({"method": shared | own, "encoder": encoder, "train": {"batch": options.batch}})
+    method = config.build_method(options.shape, SAMPLES, None).double()
+    assert isinstance(method, Adversarial)
     unsettle(method)
     if not options.spectral_normalisation and options.kind == "resnet":
         lengthen(method.discriminator, batches(options, 1)[0])
@@ -108,7 +106,7 @@ def unsettle(method: nn.Module) -> None:
         parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
 
 
-def reference(options: Options, method: Structural) -> reference_step.Structural:
+def reference(options: Options, method: Adversarial) -> reference_step.Structural:
     """The oracle, with copies of the product's networks made of torch's own operators."""
     return reference_step.Structural(
         options.settings,
@@ -156,7 +154,7 @@ class Recorded:
     gradients: dict[str, Tensor] = field(default_factory=dict)  # discriminator.NAME and generator.NAME
 
 
-def step(method: Structural, inputs: Tensor, number: int) -> Recorded:
+def step(method: Adversarial, inputs: Tensor, number: int) -> Recorded:
     real: list[Tensor] = []
     latents: list[Tensor] = []
     directions: list[Tensor] = []
@@ -175,7 +173,7 @@ def step(method: Structural, inputs: Tensor, number: int) -> Recorded:
     players = {"discriminator.": method.discriminator, "generator.": method.generator}
     try:
         with gradients_before_updates(method, players) as gradients:
-            scalars = method.step(inputs, number)
+            scalars = method.step(Batch(inputs, torch.arange(len(inputs))), number)
     finally:
         hook.remove()
         method.augmentation = augmentation
@@ -183,7 +181,8 @@ def step(method: Structural, inputs: Tensor, number: int) -> Recorded:
     assert len(real) == 1, "both players see one batch"
     assert len(directions) <= 1
     of_discriminator, of_generator = latents
-    draws = reference_step.Draws(of_discriminator, of_generator, directions[0] if directions else None)
+    used = directions[0] if directions and len(directions[0]) > 0 else None
+    draws = reference_step.Draws(of_discriminator, of_generator, used)
     return Recorded(scalars, real[0], draws, gradients)
 
 
@@ -205,7 +204,7 @@ def gradients_before_updates(method: Method, networks: dict[str, nn.Module]) -> 
             hook.remove()
 
 
-def state(method: Structural | reference_step.Structural) -> dict[str, Tensor]:
+def state(method: Adversarial | reference_step.Structural) -> dict[str, Tensor]:
     """Parameters and buffers of both networks and of their averages."""
     networks = {
         "discriminator": method.discriminator,
@@ -216,13 +215,14 @@ def state(method: Structural | reference_step.Structural) -> dict[str, Tensor]:
     return {f"{owner}: {name}": value for owner, network in networks.items() for name, value in network.state_dict().items()}
 
 
-def bank(method: Structural) -> tuple[Tensor, Tensor] | None:
+def bank(method: Adversarial) -> tuple[Tensor, Tensor] | None:
     """Embeddings and keys, the oldest first."""
-    if method.bank is None:
+    held = getattr(method, "bank", None)
+    if held is None:
         return None
-    filled, cursor = len(method.bank), int(method.bank.cursor)
-    order = (torch.arange(filled) + (cursor if filled == method.bank.capacity else 0)) % method.bank.capacity
-    return method.bank.embeddings[order], method.bank.keys[order]
+    filled, cursor = len(held), int(held.cursor)
+    order = (torch.arange(filled) + (cursor if filled == held.capacity else 0)) % held.capacity
+    return held.embeddings[order], held.keys[order]
 
 
 # --- the baselines: one network that learns, and its average ------------------------------------------------------------------
@@ -239,44 +239,40 @@ class BaselineOptions:
     ema: float = 0.8
 
 
-def baseline(name: str, options: BaselineOptions, labels: Tensor | None = None) -> Method:
-    changes: dict[str, Any] = {
-        "method": name,
-        "data__flip": str(options.augmented).lower(),
-        "data__crop": 0.5 if options.augmented else "null",
-        "discriminator__widths": "[4, 8]" if len(options.shape) == 3 else "[8]",
-        "discriminator__blocks": 1,
-        "contrast__temperature": options.temperature,
-        "train__batch": options.batch,
-        "train__ema": options.ema,
-        "train__discriminator__kind": options.kind,
-        "train__discriminator__learning_rate": options.optimiser.learning_rate,
-        "train__discriminator__betas": list(options.optimiser.betas),
-        "train__discriminator__weight_decay": options.optimiser.weight_decay,
-    }
-    classes = None if labels is None else int(labels.max()) + 1
-    method = build_method(tiny.config(**changes), options.shape, SAMPLES, classes, labels).double()
+def baseline(name: str, options: BaselineOptions, own: dict[str, Any], classes: int | None = None) -> Method:
+    encoder: dict[str, Any] = {"name": "resnet", "widths": [4, 8], "blocks": 1}
+    if len(options.shape) == 1:
+        encoder = {"name": "perceptron", "width": 8, "depth": 2}
+    values = {"name": name, "average": options.ema, "optimiser": vars(options.optimiser)} | own
+    config = build({"method": values, "encoder": encoder, "train": {"batch": options.batch}})
+    method = config.build_method(options.shape, SAMPLES, classes).double()
     unsettle(method)
     return method
 
 
+def augmentation(options: BaselineOptions) -> dict[str, Any]:
+    return {"flip": True, "crop": 0.5} if options.augmented else {}
+
+
 def simclr(options: BaselineOptions) -> tuple[SimCLR, reference_baselines.SimCLR]:
-    method = baseline("simclr", options)
+    small = {"hidden_size": 16, "projection_size": 8, "temperature": options.temperature}
+    optimiser = {**vars(options.optimiser), "kind": options.kind}
+    method = baseline("simclr", options, {"view": augmentation(options), "optimiser": optimiser, **small})
     assert isinstance(method, SimCLR)
+    assert method.average_network is not None
     average = reference_baselines.Average(stock(method.average_network.network), options.ema)
     rate, decay = options.optimiser.learning_rate, options.optimiser.weight_decay
     lars = reference_baselines.LARS(rate, decay)
-    optimiser = lars if options.kind == "lars" else reference_step.AdamW(**vars(options.optimiser))
-    return method, reference_baselines.SimCLR(stock(method.network), average, optimiser, options.temperature)
+    moved_by = lars if options.kind == "lars" else reference_step.AdamW(**vars(options.optimiser))
+    return method, reference_baselines.SimCLR(stock(method.network), average, moved_by, options.temperature)
 
 
 def supervised(options: BaselineOptions, labels: Tensor) -> tuple[Supervised, reference_baselines.Supervised]:
-    method = baseline("supervised", options, labels)
+    method = baseline("supervised", options, {"augmentation": augmentation(options)}, int(labels.max()) + 1)
     assert isinstance(method, Supervised)
-    average = reference_baselines.Average(stock(method.average_backbone.network), options.ema)
+    average = reference_baselines.Average(stock(method.average_classifier.network), options.ema)
     optimiser = reference_step.AdamW(**vars(options.optimiser))
-    classifier = copy.deepcopy(method.classifier)
-    return method, reference_baselines.Supervised(stock(method.backbone), classifier, average, optimiser)
+    return method, reference_baselines.Supervised(stock(method.classifier), average, optimiser)
 
 
 @dataclass
@@ -286,34 +282,36 @@ class RecordedBaseline:
     gradients: dict[str, Tensor]
 
 
-def baseline_step(method: SimCLR | Supervised, inputs: Tensor, number: int) -> RecordedBaseline:
-    augmentation, made = method.augmentation, []
+def baseline_step(method: SimCLR | Supervised, inputs: Tensor, number: int, labels: Tensor | None = None) -> RecordedBaseline:
+    made: list[Tensor] = []
 
-    def augmented(*arguments: Any) -> Tensor:
-        made.append(augmentation(*arguments))
-        return made[-1]
+    def noting(view: Augmentation) -> Any:
+        def augmented(*arguments: Any) -> Tensor:
+            made.append(view(*arguments))
+            return made[-1]
 
-    method.augmentation = augmented  # pyright: ignore[reportAttributeAccessIssue]
+        return augmented
+
+    before = method.views if isinstance(method, SimCLR) else method.augmentation
+    if isinstance(method, SimCLR):
+        method.views = [noting(view) for view in method.views]
+    else:
+        method.augmentation = noting(method.augmentation)
     try:
         with gradients_before_updates(method, trained(method)) as gradients:
-            scalars = method.step(inputs, number)
+            scalars = method.step(Batch(inputs, torch.arange(len(inputs)), labels), number)
     finally:
-        method.augmentation = augmentation
+        setattr(method, "views" if isinstance(method, SimCLR) else "augmentation", before)
     return RecordedBaseline(scalars, made, gradients)
 
 
-def labels_of_step(method: Supervised, labels: Tensor, number: int) -> Tensor:
-    return labels[batch_rows(method.seed, number, method.batch, len(labels))]
-
-
 def trained(method: SimCLR | Supervised) -> dict[str, nn.Module]:
-    if isinstance(method, SimCLR):
-        return {"": method.network}
-    return {"backbone.": method.backbone, "classifier.": method.classifier}
+    return {"": method.network if isinstance(method, SimCLR) else method.classifier}
 
 
 def baseline_state(method: SimCLR | Supervised) -> dict[str, Tensor]:
     """Parameters and buffers, of the average too."""
-    average = method.average_network if isinstance(method, SimCLR) else method.average_backbone
+    average = method.average_network if isinstance(method, SimCLR) else method.average_classifier
+    assert average is not None
     networks = {**trained(method), "average ": average.network}
     return {f"{owner}{name}": value for owner, network in networks.items() for name, value in network.state_dict().items()}

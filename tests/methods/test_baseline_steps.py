@@ -50,19 +50,15 @@ def test_a_gradient_is_long_enough_to_be_shortened_at_one_rate_and_not_at_the_ot
 
 @pytest.mark.parametrize("options", [PLAIN, replace(PLAIN, augmented=False), replace(PLAIN, shape=(7,))])
 def test_three_steps_with_labels_are_those_of_the_reference(options):
-    labels = torch.randint(3, (product.SAMPLES,), generator=torch.Generator().manual_seed(2))
+    labels = torch.tensor([2, 0, 1, 1, 0, 2])
     method, expected = product.supervised(options, labels)
     for number, inputs in enumerate(product.batches(options, 3)):
-        found = product.baseline_step(method, inputs, number)
+        found = product.baseline_step(method, inputs, number, labels.roll(number))
         (images,) = found.views
-        logged = expected.step(images, product.labels_of_step(method, labels, number))
+        logged = expected.step(images, labels.roll(number))
         assert_alike(found.scalars, logged, f"step {number}, logged")
         assert_alike(found.gradients, expected.gradients, f"step {number}, gradient")
-        after = {
-            **{f"backbone.{name}": value for name, value in expected.backbone.state_dict().items()},
-            **{f"classifier.{name}": value for name, value in expected.classifier.state_dict().items()},
-            **average_of(expected),
-        }
+        after = {**expected.classifier.state_dict(), **average_of(expected)}
         assert_alike(product.baseline_state(method), after, f"step {number}, after it", rtol=1e-8)
 
 

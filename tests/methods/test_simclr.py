@@ -11,10 +11,14 @@ from test_controls import inputs
 from sao.cli import main
 from sao.engine import checkpoint
 from sao.errors import InputError
-from sao.methods import SimCLR
-from sao.methods.lars import LARS, MOMENTUM, TRUST
+from sao.methods.optimisers import LARS, MOMENTUM, TRUST
+from sao.methods.simclr import SimCLR
 
-AUGMENTED = {"data__flip": "true", "data__crop": 0.5, "data__jitter": 1.0}
+PLAIN = {
+    f"method__view__{name}": value
+    for name, value in {"crop": "null", "jitter": "null", "grey": 0, "blur": 0, "flip": "false"}.items()
+}
+AUGMENTED = {**PLAIN, "method__view__flip": "true", "method__view__crop": 0.5, "method__view__jitter": "[0.4, 0.4, 0.4, 0.1]"}
 
 
 def simclr(**options) -> SimCLR:
@@ -24,9 +28,9 @@ def simclr(**options) -> SimCLR:
 
 
 def test_views_differ_with_augmentation_alone():
-    for options, same in (({}, True), (AUGMENTED, False)):
+    for options, same in ((PLAIN, True), (AUGMENTED, False)):
         method = simclr(**options)
-        one, other = (method.augmentation(inputs(), f"view {index}", 0, method.batch) for index in range(2))
+        one, other = (view(inputs(), 0, f"view {index}", 0, method.batch) for index, view in enumerate(method.views))
         assert torch.equal(one, other) == same
         assert torch.equal(one, inputs()) == same
 
@@ -34,13 +38,14 @@ def test_views_differ_with_augmentation_alone():
 @pytest.mark.parametrize(
     "options",
     [
-        {"train__discriminator__learning_rate": 1e-2},
-        {"train__discriminator__kind": "lars", "train__discriminator__learning_rate": 0.1},
+        {"method__optimiser__learning_rate": 1e-2},
+        {"method__optimiser__kind": "lars", "method__optimiser__learning_rate": 0.1},
     ],
 )
 def test_the_loss_falls_on_digits(options):
-    method = simclr(train__batch=64, data__crop=0.5, discriminator__widths="[16, 32]", **options)
-    losses = [float(method.step(inputs(step, 64), step)["contrast/nt_xent"]) for step in range(60)]
+    options = {**PLAIN, "method__view__crop": 0.5, "encoder__widths": "[16, 32]", **options}
+    method = simclr(train__batch=64, **options)
+    losses = [float(method.step(tiny.batch(step, 64), step)["network/nt_xent"]) for step in range(60)]
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 
 
@@ -53,7 +58,7 @@ def test_embeddings_are_unit_projections():
 
 @pytest.mark.parametrize("kind", ["adamw", "lars"])
 def test_a_resumed_run_is_the_run_that_was_not_stopped(kind, tmp_path: Path):
-    options = {"method": "simclr", "train__discriminator__kind": kind, "train__schedule": "cosine", **AUGMENTED}
+    options = {"method": "simclr", "method__optimiser__kind": kind, "train__schedule": "cosine", **AUGMENTED}
     whole, expected = tiny.trained(tmp_path / "whole", **options, train__steps=6, log__keep=9)
     assert [path.name[-1] for path in checkpoint.steps_in(whole.checkpoints)] == ["3", "6"]
     for path in checkpoint.steps_in(whole.checkpoints)[1:]:
@@ -85,11 +90,13 @@ def test_lars_shortens_a_gradient_to_a_share_of_its_weight_and_leaves_vectors_al
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"method": "simclr", "train__micro_batch": 4}, "micro_batch"),
-        ({"method": "supervised", "train__micro_batch": 4}, "micro_batch"),
-        ({"method": "structural", "train__discriminator__kind": "lars"}, "lars"),
-        ({"method": "structural", "train__generator__kind": "lars"}, "lars"),
-        ({"method": "supervised", "train__discriminator__kind": "lars"}, "lars"),
+        ({"method": "simclr", "method__micro_batch": 4}, "micro_batch"),
+        ({"method": "supervised", "method__micro_batch": 4}, "micro_batch"),
+        ({"method": "structural", "method__generator_optimiser__kind": "lars"}, "kind"),
+        ({"method": "supervised", "method__optimiser__kind": "lars"}, "kind"),
+        ({"method": "hinge", "method__bank": 64}, "structural has it"),
+        ({"method": "simclr", "method__generator__width": 4}, "generator"),
+        ({"method": "simclr", "encoder": "biggan"}, "cannot use encoder biggan"),
     ],
 )
 def test_an_option_that_would_have_no_effect_is_refused(options, said):
@@ -98,6 +105,6 @@ def test_an_option_that_would_have_no_effect_is_refused(options, said):
 
 
 def test_without_lightly_the_way_to_install_it_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "lightly.loss", None)
+    monkeypatch.setitem(sys.modules, "lightly", None)
     with pytest.raises(InputError, match=r"sao\[baselines\]"):
         simclr()

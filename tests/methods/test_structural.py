@@ -5,25 +5,31 @@ import tiny
 import torch
 from torch.nn import functional as F
 
-from sao.data.batches import Batches
 from sao.data.sources import spirals
 from sao.engine.loop import new_method
-from sao.methods import Structural
+from sao.methods import Batch
+from sao.methods.adversarial import Adversarial
+from sao.methods.structural import Structural
 from sao.randomness import batch_rows
 
 LOSSES = {"distance", "similarity_real", "similarity_fake", "norm_hinge", "smoothness"}
 WATCHED = {"embedding_norm", "jacobian_norm", "logdet_real", "logdet_fake", "gradient_norm"}
 
 
-def built(**options) -> Structural:
+def built(**options) -> Adversarial:
+    method = tiny.method(**options)
+    assert isinstance(method, Adversarial)
+    return method
+
+
+def structural(**options) -> Structural:
     method = tiny.method(**options)
     assert isinstance(method, Structural)
     return method
 
 
-def inputs(step: int = 0, batch: int = 16) -> torch.Tensor:
-    train = tiny.dataset().train
-    return Batches(train, torch.device("cpu")).rows(batch_rows(0, step, batch, len(train)))
+def inputs(step: int = 0, size: int = 16) -> torch.Tensor:
+    return tiny.batch(step, size).inputs
 
 
 def copied(method: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -37,7 +43,7 @@ def terms(scalars: dict, player: str = "discriminator") -> set[str]:
 def test_one_step_moves_what_it_should():
     method = built()
     before = copied(method)
-    scalars = method.step(inputs(), 0)
+    scalars = method.step(tiny.batch(), 0)
     after = method.state_dict()
     assert terms(scalars) == LOSSES | WATCHED
     assert terms(scalars, "generator") == {"distance", "similarity_fake", "gradient_norm"}
@@ -53,16 +59,16 @@ def test_one_step_moves_what_it_should():
 
 
 def test_the_bank_fills_with_what_the_discriminator_says_of_real_samples():
-    method = built()
+    method = structural()
     assert method.bank is not None
     keys = F.normalize(method.average_discriminator.network.features(inputs(0)))  # pyright: ignore[reportCallIssue]
-    method.step(inputs(0), 0)
+    method.step(tiny.batch(0), 0)
     assert len(method.bank) == 16
     expected = F.normalize(method.discriminator(inputs(0))[1])
     torch.testing.assert_close(method.bank.embeddings[:16], expected.detach())
     torch.testing.assert_close(method.bank.keys[:16], keys.detach())
     for step in range(1, 5):
-        method.step(inputs(step), step)
+        method.step(tiny.batch(step), step)
     assert len(method.bank) == method.bank.capacity == 64
     assert not torch.equal(method.bank.embeddings[:16], expected)  # the oldest made room
 
@@ -70,53 +76,53 @@ def test_the_bank_fills_with_what_the_discriminator_says_of_real_samples():
 def test_a_step_is_a_function_of_state_batch_and_step():
     first, second, other = built(), built(), built()
     torch.manual_seed(1)
-    first.step(inputs(), 5)
+    first.step(tiny.batch(), 5)
     torch.manual_seed(2)
-    second.step(inputs(), 5)
-    other.step(inputs(), 6)
+    second.step(tiny.batch(), 5)
+    other.step(tiny.batch(), 6)
     assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
     assert not torch.equal(first.discriminator(inputs())[1], other.discriminator(inputs())[1])
 
 
 def test_a_step_leaves_the_random_state_of_others_alone():
-    method = built(data__flip="true", data__crop=0.5)
+    method = built(method__augmentation__flip="true", method__augmentation__crop=0.5)
     torch.manual_seed(3)
     expected = torch.rand(4)
     torch.manual_seed(3)
-    method.step(inputs(), 0)
+    method.step(tiny.batch(), 0)
     assert torch.equal(torch.rand(4), expected)
 
 
 @pytest.mark.parametrize(
     ("options", "gone", "new"),
     [
-        ({"objective__cluster_weight": 0}, {"similarity_real", "similarity_fake"}, set()),
-        ({"objective__smoothness_weight": 0}, {"norm_hinge", "smoothness", "jacobian_norm"}, set()),
+        ({"method__cluster_weight": 0}, {"similarity_real", "similarity_fake"}, set()),
+        ({"method__smoothness_weight": 0}, {"norm_hinge", "smoothness", "jacobian_norm"}, set()),
         (
-            {"objective__distance": "hinge"},
-            {"distance", "similarity_real", "similarity_fake", "logdet_real", "logdet_fake"},
+            {"method": "hinge"},
+            {"distance", "similarity_real", "similarity_fake", "norm_hinge", "embedding_norm", "logdet_real", "logdet_fake"},
             {"adversarial_hinge"},
         ),
-        ({"objective__distance": "bhattacharyya"}, set(), set()),
-        ({"objective__covariance": "diagonal"}, set(), set()),
-        ({"objective__centre": "mean"}, set(), set()),
-        ({"objective__norm_side": "ceiling"}, set(), set()),
-        ({"objective__skip_first_fake": "true"}, set(), set()),
-        ({"objective__neighbours": 3}, set(), set()),
-        ({"objective__power_steps": 3}, set(), set()),
-        ({"objective__lipschitz": 2}, set(), set()),
+        ({"method__distance": "bhattacharyya"}, set(), set()),
+        ({"method__covariance": "diagonal"}, set(), set()),
+        ({"method__centre": "mean"}, set(), set()),
+        ({"method__norm_side": "ceiling"}, set(), set()),
+        ({"method__skip_first_fake": "true"}, set(), set()),
+        ({"method__neighbours": 3}, set(), set()),
+        ({"method__power_steps": 3}, set(), set()),
+        ({"method__lipschitz": 2}, set(), set()),
         (
-            {"discriminator__spectral_normalisation": "true", "objective__smoothness_weight": 0},
+            {"method__spectral_normalisation": "true", "method__smoothness_weight": 0},
             {"norm_hinge", "smoothness", "jacobian_norm"},
             set(),
         ),
-        ({"data__flip": "true", "data__crop": 0.5, "data__jitter": 0.5}, set(), set()),
+        ({"method__augmentation__flip": "true", "method__augmentation__crop": 0.5}, set(), set()),
     ],
 )
 def test_every_switch_trains_and_changes_what_it_names(options, gone, new):
     plain, method = built(), built(**options)
     for step in range(2):
-        expected, scalars = plain.step(inputs(step), step), method.step(inputs(step), step)
+        expected, scalars = plain.step(tiny.batch(step), step), method.step(tiny.batch(step), step)
     assert terms(scalars) == (LOSSES | WATCHED) - gone | new
     assert all(torch.isfinite(value) for value in scalars.values())
     shared = scalars.keys() & expected.keys()
@@ -124,13 +130,13 @@ def test_every_switch_trains_and_changes_what_it_names(options, gone, new):
 
 
 def test_the_bank_is_not_kept_where_nobody_looks_into_it():
-    assert built(objective__cluster_weight=0).bank is None
+    assert structural(method__cluster_weight=0).bank is None
 
 
 def test_spectral_normalisation_bounds_every_layer():
-    method = built(discriminator__spectral_normalisation="true", objective__smoothness_weight=0)
+    method = built(method__spectral_normalisation="true", method__smoothness_weight=0)
     for step in range(3):
-        method.step(inputs(step), step)
+        method.step(tiny.batch(step), step)
     weights = [m.weight.flatten(1) for m in method.discriminator.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)]
     assert max(float(torch.linalg.matrix_norm(weight.detach(), ord=2)) for weight in weights) < 1.5
     free = [m.weight.flatten(1) for m in built().discriminator.modules() if isinstance(m, torch.nn.Conv2d)]
@@ -138,19 +144,19 @@ def test_spectral_normalisation_bounds_every_layer():
 
 
 def test_smoothness_can_be_measured_every_other_step():
-    method = built(objective__smooth_every=2)
-    assert "smoothness" in terms(method.step(inputs(0), 0))
-    assert terms(method.step(inputs(1), 1)) == (LOSSES | WATCHED) - {"smoothness", "jacobian_norm"}
-    assert "smoothness" in terms(method.step(inputs(2), 2))
+    method = built(method__smooth_every=2)
+    assert "smoothness" in terms(method.step(tiny.batch(0), 0))
+    assert terms(method.step(tiny.batch(1), 1)) == (LOSSES | WATCHED) - {"smoothness", "jacobian_norm"}
+    assert "smoothness" in terms(method.step(tiny.batch(2), 2))
 
 
 def test_the_norm_hinge_is_a_term_of_its_own_weight():
-    first = {weight: built(objective__norm_weight=weight).step(inputs(), 0) for weight in (1, 4)}
+    first = {weight: built(method__norm_weight=weight).step(tiny.batch(), 0) for weight in (1, 4)}
     assert float(first[4]["discriminator/norm_hinge"]) == pytest.approx(4 * float(first[1]["discriminator/norm_hinge"]))
     assert float(first[1]["discriminator/norm_hinge"]) > 0
 
 
-SPECTRAL = {"discriminator__spectral_normalisation": "true", "objective__smoothness_weight": 0}
+SPECTRAL = {"method__spectral_normalisation": "true", "method__smoothness_weight": 0}
 
 
 @pytest.mark.parametrize(
@@ -161,22 +167,22 @@ SPECTRAL = {"discriminator__spectral_normalisation": "true", "objective__smoothn
         (16, {}),
         (31, {}),
         (32, {}),
-        (5, {"objective__smooth_every": 2}),
-        (5, {"objective__smoothness_weight": 0}),
-        (5, {"objective__cluster_weight": 0}),
-        (5, {"objective__distance": "bhattacharyya"}),
-        (5, {"objective__distance": "hinge"}),
-        (5, {"objective__distance": "hinge", "objective__smoothness_weight": 0}),
+        (5, {"method__smooth_every": 2}),
+        (5, {"method__smoothness_weight": 0}),
+        (5, {"method__cluster_weight": 0}),
+        (5, {"method__distance": "bhattacharyya"}),
+        (5, {"method": "hinge"}),
+        (5, {"method": "hinge", "method__smoothness_weight": 0}),
         (5, SPECTRAL),
-        (5, {"discriminator__spectral_normalisation": "true"}),
+        (5, {"method__spectral_normalisation": "true"}),
     ],
 )
 def test_a_batch_in_parts_makes_the_same_step(micro_batch, options):
     """Losses, gradients of both players, bank, statistics and spectral vectors of two steps: the second has neighbours."""
-    whole, parts = built(**options).double(), built(train__micro_batch=micro_batch, **options).double()
+    whole, parts = built(**options).double(), built(method__micro_batch=micro_batch, **options).double()
     for step in range(2):
-        expected = whole.step(inputs(step).double(), step)
-        found = parts.step(inputs(step).double(), step)
+        batch = Batch(inputs(step).double(), tiny.batch(step).rows)
+        expected, found = whole.step(batch, step), parts.step(batch, step)
         assert found.keys() == expected.keys()
         for name in expected:
             torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-9)
@@ -193,12 +199,12 @@ def test_a_batch_in_parts_makes_the_same_step(micro_batch, options):
 
 @pytest.mark.parametrize("part", [1, 5])
 def test_no_pass_of_the_discriminator_is_larger_than_a_part(part):
-    method = built(train__micro_batch=part)
+    method = built(method__micro_batch=part)
     sizes: list[int] = []
     for network in (method.discriminator, method.average_discriminator.network):
         stem = network.get_submodule("encoder.stem")
         stem.register_forward_hook(lambda module, arguments, output: sizes.append(len(arguments[0])))
-    method.step(inputs(), 0)
+    method.step(tiny.batch(), 0)
     assert max(sizes) == part
     # Keys of real and of two generated batches; both in D's update, twice; real once and generated twice in G's.
     assert sum(sizes) == 16 * (3 + 4 + 3)
@@ -206,23 +212,24 @@ def test_no_pass_of_the_discriminator_is_larger_than_a_part(part):
 
 def test_vectors_train_too():
     data = spirals(400)
-    method = new_method(tiny.config(discriminator__widths="[16]", generator__width=16), data, torch.device("cpu"))
+    config = tiny.config(encoder="perceptron", encoder__width=16, method__generator__width=16)
+    method = new_method(config, data, torch.device("cpu"))
+    assert isinstance(method, Adversarial)
     for step in range(3):
-        scalars = method.step(data.train.inputs(batch_rows(0, step, 16, 400).numpy()), step)
+        rows = batch_rows(0, step, 16, 400)
+        scalars = method.step(Batch(data.train.inputs(rows.numpy()), rows), step)
     assert all(torch.isfinite(value) for value in scalars.values())
-    drawn = method.sample(torch.randn(5, 8))
-    assert drawn is not None
-    assert drawn.shape == (5, 2)
+    assert method.decode(torch.randn(5, 8)).shape == (5, 2)
 
 
 def test_features_embeddings_and_samples_come_from_the_averages():
     method = built()
-    method.step(inputs(), 0)
+    method.step(tiny.batch(), 0)
     latents = torch.randn(3, 8)
-    before = [method.features(inputs()), method.embeddings(inputs()), method.sample(latents)]
+    before = [method.features(inputs()), method.embeddings(inputs()), method.decode(latents)]
     for parameter in (*method.discriminator.parameters(), *method.generator.parameters()):
         parameter.data.zero_()
-    after = [method.features(inputs()), method.embeddings(inputs()), method.sample(latents)]
+    after = [method.features(inputs()), method.embeddings(inputs()), method.decode(latents)]
     assert all(torch.equal(one, other) and not one.requires_grad for one, other in zip(before, after, strict=True))
     assert before[0].shape == (16, 8)
     torch.testing.assert_close(before[1].norm(dim=1), torch.ones(16))
@@ -234,15 +241,15 @@ def test_features_embeddings_and_samples_come_from_the_averages():
 @pytest.mark.parametrize(("player", "other"), [("discriminator", "generator"), ("generator", "discriminator")])
 def test_each_player_alone_moves_the_distance_its_own_way(player, other):
     """D drives generated digits away from real ones, G brings them nearer."""
-    rates = {f"train__{player}__learning_rate": 1e-2, f"train__{other}__learning_rate": 1e-12}
-    method = built(objective__smoothness_weight=0, objective__cluster_weight=0, **rates)
-    found = [float(method.step(inputs(step), step)["generator/distance"]) for step in range(25)]
+    rates = {f"method__{player}_optimiser__learning_rate": 1e-2, f"method__{other}_optimiser__learning_rate": 1e-12}
+    method = built(method__smoothness_weight=0, method__cluster_weight=0, **rates)
+    found = [float(method.step(tiny.batch(step), step)["generator/distance"]) for step in range(25)]
     first, last = sum(found[:5]), sum(found[-5:])
     assert last > 1.5 * first if player == "discriminator" else last < first / 1.5
 
 
 def test_the_jacobian_and_the_embeddings_go_where_they_are_wanted():
-    method = built(train__discriminator__learning_rate=1e-2, train__generator__learning_rate=1e-12)
-    found = [method.step(inputs(step), step) for step in range(40)]
+    method = built(method__discriminator_optimiser__learning_rate=1e-2, method__generator_optimiser__learning_rate=1e-12)
+    found = [method.step(tiny.batch(step), step) for step in range(40)]
     assert abs(float(found[-1]["discriminator/jacobian_norm"]) - 1) < abs(float(found[0]["discriminator/jacobian_norm"]) - 1)
     assert float(found[-1]["discriminator/embedding_norm"]) > 0.9

@@ -7,11 +7,8 @@ from torch import nn
 
 from sao.config import build
 from sao.errors import InputError
-from sao.methods import build_networks
 from sao.networks import BigGANEncoder, Discriminator, ScoreHead
 from sao.networks.biggan_encoder import Block
-
-HINGE = {"discriminator": {"kind": "biggan"}, "objective": {"distance": "hinge"}}
 
 
 def discriminator(channels: int = 3, width: int = 256) -> Discriminator:
@@ -63,30 +60,15 @@ def test_the_pooled_shortcut_is_the_convolved_one_pooled():
 
 
 def test_it_learns_as_part_of_the_method():
-    options = {"objective__cluster_weight": 0, "objective__smoothness_weight": 0, "objective__distance": "hinge"}
-    method = tiny.method(discriminator__kind="biggan", discriminator__widths="[8]", **options)
+    method = tiny.method(method="biggan")
     before = method.features(tiny.dataset().test.inputs(slice(0, 4)))
     for step in range(2):
-        scalars = method.step(tiny.dataset().train.inputs(slice(16 * step, 16 * step + 16)), step)
+        scalars = method.step(tiny.batch(step), step)
     assert all(bool(value.isfinite()) for value in scalars.values())
     assert not torch.equal(before, method.features(tiny.dataset().test.inputs(slice(0, 4))))
 
 
-def test_the_width_is_the_last_of_the_widths():
-    assert build_networks(build(HINGE), (3, 16, 16)).backbone_size == 256
-    narrow = build(HINGE, {"discriminator.widths": "[4, 8]"})
-    assert build_networks(narrow, (3, 16, 16)).backbone_size == 8
-
-
-@pytest.mark.parametrize(
-    ("options", "shape"),
-    [
-        ({"objective.distance": "jensen_shannon"}, (3, 16, 16)),
-        ({"objective.distance": "bhattacharyya"}, (3, 16, 16)),
-        ({}, (2,)),
-        ({}, (3, 64, 64)),
-    ],
-)
-def test_it_is_refused_where_it_does_not_fit(options, shape):
-    with pytest.raises(InputError, match=r"discriminator\.kind biggan"):
-        build_networks(build(HINGE, options), shape)
+@pytest.mark.parametrize("shape", [(2,), (3, 64, 64)])
+def test_other_data_is_refused(shape):
+    with pytest.raises(InputError, match="biggan"):
+        build({"method": {"name": "biggan"}}).build_method(shape, 100, None)

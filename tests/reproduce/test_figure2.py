@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiny import structural_options
 
 from sao.cli import main
 from sao.data.sources import spirals
@@ -116,7 +117,7 @@ def test_the_fields_leave_the_method_as_it_was(tmp_path):
     batch = dataset.train.inputs(slice(0, one.config.train.batch))
     moved = update_directions(method, batch, points, 0)
     pull = pull_on_points(method, points, points[::-1].copy())
-    assert moved.shape == (50, one.config.discriminator.embedding_size)
+    assert moved.shape == (50, structural_options(one.config).embedding_size)
     assert np.linalg.norm(moved, axis=1).min() > 0
     assert pull.shape == (50, 2)
     assert all(torch.equal(before[name], value) for name, value in method.state_dict().items())

@@ -10,10 +10,13 @@ import tiny
 from PIL import Image
 
 from sao.cli import main
+from sao.data.augmentation import Augmentation
 from sao.engine import checkpoint
 from sao.engine.run import Run
 from sao.errors import InputError
-from sao.methods import NonFiniteError, Structural
+from sao.methods import NonFiniteError, simclr
+from sao.methods.architecture import BigGANOptions
+from sao.methods.hinge import HingeGAN
 from sao.reproduce import pool
 from sao.reproduce.tables import study
 from sao.reproduce.tables.cells import Cell, Row, cells_of, chosen_rows
@@ -24,8 +27,8 @@ from sao.reproduce.tables.table4 import table4
 from sao.reproduce.tables.writing import read_result, write_table
 
 CONTROLS = ["raw", "untrained", "supervised"]
-OWN = ("discriminator.widths", "train.steps", "train.threads")  # a row or the command itself says these
-SMALL = {name: value for name, value in tiny.OPTIONS.items() if name not in OWN}
+OWN = ("train.steps", "train.threads")  # the command itself says these
+SMALL = {name: value for name, value in (tiny.OPTIONS | tiny.GAN).items() if name not in OWN}
 SMALL |= {"log.checkpoint_every": "1", "log.evaluate_every": "3"}
 
 
@@ -97,12 +100,14 @@ def test_a_study_without_its_data_leaves_no_empty_table(tmp_path, monkeypatch, c
 
 def test_rows_are_the_configurations_that_they_are_named_for(ablation):
     configs = {name: Run(ablation / f"runs/{name}-digits-seed0").config for name in lines(ablation, "table4")}
-    assert configs["biggan"].discriminator.kind == "biggan"
-    assert {configs[name].objective.distance for name in ("biggan", "hinge")} == {"hinge"}
-    assert configs["bhattacharyya"].objective.distance == "bhattacharyya"
-    assert [configs[name].objective.cluster_weight for name in ("jsd", "bhattacharyya", "full")] == [0, 0, 3]
-    assert [configs[name].objective.smoothness_weight for name in ("biggan", "full-spectral", "full")] == [0, 0, 5]
-    assert configs["full-spectral"].discriminator.spectral_normalisation
+    methods = {name: config.model_dump()["method"] for name, config in configs.items()}
+    names = ["biggan", "hinge", *["structural"] * 4, "structural", "random", "supervised"]
+    assert [methods[name]["name"] for name in configs] == names
+    assert configs["biggan"].encoder == BigGANOptions(width=64)
+    assert methods["bhattacharyya"]["distance"] == "bhattacharyya"
+    assert [methods[name]["cluster_weight"] for name in ("jsd", "bhattacharyya", "full")] == [0, 0, 3]
+    assert [methods[name]["smoothness_weight"] for name in ("hinge", "full-spectral", "full")] == [5, 0, 5]
+    assert methods["full-spectral"]["spectral_normalisation"]
     assert {config.train.steps for config in configs.values()} == {3}
 
 
@@ -133,7 +138,7 @@ def test_cells_of_other_options_are_not_shown_beside_those_of_this_command(ablat
     out = tmp_path / "out"
     shutil.copytree(ablation / "runs/full-digits-seed0", out / "runs/full-digits-seed0")
     shutil.copytree(ablation / "runs/raw-digits-seed0", out / "runs/raw-digits-seed0")
-    assert main(words("table4", out, "--rows", "untrained", "--train.generator.learning_rate", "0.5")) == 0
+    assert main(words("table4", out, "--rows", "untrained", "--method.generator_optimiser.learning_rate", "0.5")) == 0
     assert list(lines(out, "table4")) == ["untrained"]
     assert main(words("table4", out, "--rows", "raw")) == 0
     assert list(lines(out, "table4")) == ["full", "raw"]
@@ -163,7 +168,7 @@ def test_both_families_of_table2_are_trained_and_measured(tmp_path, capsys):
 
 
 def test_other_options_in_the_same_folder_are_refused(ablation, capsys):
-    assert main(words("table4", ablation, "--train.discriminator.learning_rate", "0.5")) == 2
+    assert main(words("table4", ablation, "--method.discriminator_optimiser.learning_rate", "0.5")) == 2
     assert "other options" in capsys.readouterr().err
 
 
@@ -181,14 +186,14 @@ def test_asked_to_stop_a_study_saves_its_runs_and_leaves_no_process_behind(tmp_p
 
 
 def test_a_cell_that_diverges_is_recorded_and_the_study_goes_on(tmp_path, monkeypatch, capsys):
-    original = Structural.step
+    original = HingeGAN.step
 
-    def step(self, inputs, number):
-        if self.objective.distance == "hinge" and number == 1:
+    def step(self, batch, number):
+        if number == 1:
             raise NonFiniteError("discriminator/adversarial_hinge")
-        return original(self, inputs, number)
+        return original(self, batch, number)
 
-    monkeypatch.setattr(Structural, "step", step)
+    monkeypatch.setattr(HingeGAN, "step", step)
     asked = words("table4", tmp_path / "out", "--rows", "hinge,jsd")
     assert main(asked) == 0
     found = lines(tmp_path / "out", "table4")
@@ -240,12 +245,14 @@ def by_name(table, options=None) -> dict[str, Cell]:
 def test_the_scale_of_the_paper_has_its_settings():
     ablation = by_name(table4("paper"))
     full = ablation["full"].config
-    assert (full.train.epochs, full.train.batch, full.data.flip, full.data.crop) == (1000, 500, True, 0.5)
-    assert full.train.discriminator.learning_rate == full.train.generator.learning_rate == 2e-4
-    assert ablation["biggan"].config.discriminator.widths == (256,)
+    method = tiny.structural_options(full)
+    assert (full.train.epochs, full.train.batch, method.augmentation) == (1000, 500, Augmentation(flip=True, crop=0.5))
+    assert method.discriminator_optimiser.learning_rate == method.generator_optimiser.learning_rate == 2e-4
+    assert ablation["biggan"].config.encoder == BigGANOptions(width=256)
     assert all(cell.config.data.size is None for cell in ablation.values())
     views = by_name(table2("paper"))["simclr-fcj"].config
-    optimiser = views.train.discriminator
+    assert isinstance(views.method, simclr.Options)
+    optimiser = views.method.optimiser
     assert (optimiser.kind, optimiser.learning_rate, views.train.batch, views.train.epochs) == ("lars", 0.4, 256, 1000)
     assert (views.train.schedule, views.warmup_steps_for(50_000)) == ("cosine", 1950)
     assert [table2("paper").data, table4("paper").data] == [("cifar10", "cifar100"), ("cifar10",)]
@@ -253,19 +260,23 @@ def test_the_scale_of_the_paper_has_its_settings():
 
 def test_augmentations_grow_from_row_to_row():
     rows = by_name(table2("cpu"))
-    sets = {name: (c.config.data.flip, c.config.data.crop is not None, c.config.data.jitter > 0) for name, c in rows.items()}
-    for family in ("simclr", "ours"):
-        assert sets[family] == (False, False, False)
-        assert sets[f"{family}-f"] == (True, False, False)
-        assert sets[f"{family}-fc"] == (True, True, False)
-    assert sets["simclr-fcj"] == (True, True, True)
+    for family, option in (("simclr", "view"), ("ours", "augmentation")):
+        sets = {name: cell.config.model_dump()["method"].get(option) for name, cell in rows.items()}
+        assert Augmentation(**sets[family]) == Augmentation()
+        assert Augmentation(**sets[f"{family}-f"]) == Augmentation(flip=True)
+        cropped = Augmentation(**sets[f"{family}-fc"])
+        assert cropped == Augmentation(flip=True, crop=cropped.crop)
+        assert cropped.crop is not None
+        if family == "simclr":
+            assert Augmentation(**sets["simclr-fcj"]) == cropped.model_copy(
+                update={"jitter": (0.4, 0.4, 0.4, 0.1), "grey": 0.2}
+            )
 
 
 def test_the_paper_stands_in_columns_of_its_own(tmp_path):
     """Of CIFAR-10 the paper has numbers; what it calls FID is no column of ours."""
     row = table4("cpu").rows[5]
-    options = {name: value for name, value in SMALL.items() if not name.startswith("contrast")}
-    (cell, *_) = [c for c in cells_of(table4("cpu"), [row], ["cifar10"], [0], options, tmp_path) if c.row is row]
+    (cell, *_) = [c for c in cells_of(table4("cpu"), [row], ["cifar10"], [0], SMALL, tmp_path) if c.row is row]
     cell.folder.mkdir()
     cell.evaluation.write_text('[{"name": "svm", "value": 0.5, "std": null, "protocol": {}}]')
     write_table(table4("cpu"), [cell], tmp_path, "sao")
@@ -282,15 +293,15 @@ def test_table2_has_all_seven_rows_of_the_paper():
 
 
 def test_options_by_hand_replace_a_recipe_and_not_what_makes_a_row():
-    cells = by_name(table2("paper"), {"train.discriminator.kind": "adamw", "train.steps": "7"})
-    assert cells["simclr"].config.train.discriminator.kind == "adamw"
+    cells = by_name(table2("paper"), {"method.optimiser.kind": "adamw", "train.steps": "7"})
+    assert cells["simclr"].config.model_dump()["method"]["optimiser"]["kind"] == "adamw"
     assert {cell.config.steps_for(50_000) for cell in cells.values()} == {7}
 
 
 def test_a_micro_batch_is_for_the_rows_that_can_use_it(tmp_path):
     table = table2("cpu")
-    cells = cells_of(table, table.rows, ["digits"], [0], {"train.micro_batch": "8"}, tmp_path)
-    taken = {cell.row.name for cell in cells if cell.config.train.micro_batch == 8}
+    cells = cells_of(table, table.rows, ["digits"], [0], {"method.micro_batch": "8"}, tmp_path)
+    taken = {cell.row.name for cell in cells if cell.config.model_dump()["method"].get("micro_batch") == 8}
     assert taken == {"ours", "ours-f", "ours-fc", "raw"}
 
 
@@ -309,11 +320,11 @@ def test_the_reference_comes_with_rows_that_generate():
         ["table4", "--scale", "paper", "--data", "fashion_mnist"],
         ["table4", "--scale", "huge"],
         ["table4", "--controls"],
-        ["table4", "--objective.distance", "hinge"],
+        ["table4", "--method.distance", "hinge"],
         ["table4", "--data.source", "digits"],
         ["table4", "--train.bach", "3"],
         ["table4", "--jobs", "0"],
-        ["table2", "--data.flip", "true"],
+        ["table2", "--method.augmentation.flip", "true"],
         ["table2", "--seeds", "x"],
         ["table2", "--out", "/dev/null/table2", "--data", "digits"],
         ["figure2", "--rows", "full"],

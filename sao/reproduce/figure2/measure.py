@@ -10,7 +10,7 @@ from sao.data.samples import Dataset, Samples
 from sao.data.sources import SPIRAL_BOX, SPIRAL_NOISE
 from sao.evaluation.neighbours import knn_accuracy
 from sao.evaluation.probe import linear_probe
-from sao.methods import Structural
+from sao.methods.adversarial import Adversarial
 from sao.randomness import batch_rows, generator
 from sao.reproduce.figure2 import numbers
 from sao.reproduce.figure2.fields import pull_on_points, update_directions
@@ -45,14 +45,14 @@ class Learnt:
     numbers: Numbers
 
 
-def measured(method: Structural, config: Config, dataset: Dataset, sizes: Sizes) -> Learnt:
+def measured(method: Adversarial, config: Config, dataset: Dataset, sizes: Sizes) -> Learnt:
     """The same for every variant. A hinge discriminator's embedding is one score, so its backbone features stand in."""
-    scalar = config.objective.distance == "hinge"
+    scalar = method.embeddings(dataset.test.inputs(slice(0, 1))).shape[1] == 1
     points, arm = dataset.test.inputs(slice(0, sizes.points)).numpy(), _labels(dataset.test)[: sizes.points]
     embeddings = _embedded(method, points, scalar)
     plane = tsne(embeddings, config.seed)
-    latents = torch.randn(sizes.generated, config.generator.latent_size, generator=generator(config.seed, "figure 2"))
-    generated = method.sample(latents).numpy()
+    latents = torch.randn(sizes.generated, *method.latent_shape, generator=generator(config.seed, "figure 2"))
+    generated = method.decode(latents).numpy()
     grid = square_grid(sizes.grid, SPIRAL_BOX)
     targets = dataset.test.inputs(slice(sizes.points, sizes.points + len(grid))).numpy()
     pull, paths = pull_on_points(method, grid, targets), numbers.transport_paths(grid, targets)
@@ -82,7 +82,7 @@ def square_grid(side: int, box: float) -> np.ndarray:
     return np.stack(np.meshgrid(places, places), axis=-1).reshape(-1, 2).astype(np.float32)
 
 
-def _mean_update(method: Structural, config: Config, dataset: Dataset, points: np.ndarray, updates: int) -> np.ndarray:
+def _mean_update(method: Adversarial, config: Config, dataset: Dataset, points: np.ndarray, updates: int) -> np.ndarray:
     """Where the next batch would move the embeddings; the mean of several next batches, each from the same state."""
     done = config.steps_for(len(dataset.train))
     steps = range(done, done + updates)
@@ -109,7 +109,7 @@ def _of_samples(generated: np.ndarray) -> dict[str, float]:
     }
 
 
-def _of_embeddings(method: Structural, dataset: Dataset, sizes: Sizes, scalar: bool) -> dict[str, float]:
+def _of_embeddings(method: Adversarial, dataset: Dataset, sizes: Sizes, scalar: bool) -> dict[str, float]:
     train_x, train_y, test_x, test_y = _probe_parts(dataset, sizes)
     parts = _embedded(method, train_x, scalar), train_y, _embedded(method, test_x, scalar), test_y
     return {
@@ -140,7 +140,7 @@ def _of_updates(updates: np.ndarray, points: np.ndarray, arm: np.ndarray, k: int
     }
 
 
-def _embedded(method: Structural, points: np.ndarray, scalar: bool) -> np.ndarray:
+def _embedded(method: Adversarial, points: np.ndarray, scalar: bool) -> np.ndarray:
     inputs = torch.from_numpy(points)
     return (method.features(inputs) if scalar else method.embeddings(inputs)).numpy()
 

@@ -14,7 +14,7 @@ from sao.engine import checkpoint
 from sao.engine.loop import new_method
 from sao.engine.run import Run
 from sao.errors import InputError
-from sao.methods import Structural
+from sao.methods.adversarial import Adversarial
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, train_run
 
@@ -22,12 +22,12 @@ PRESET = "spirals"
 METHOD = "structural"
 WITHOUT_SMOOTHNESS = "without smoothness"
 UNTRAINED = "untrained"
-# What each control changes in the preset. A score has one coordinate: a floor under its length would forbid D to be in doubt.
+# What each control changes in the preset.
 CHANGES: dict[str, dict[str, str]] = {
     METHOD: {},
-    "hinge loss": {"objective.distance": "hinge", "objective.cluster_weight": "0", "objective.norm_weight": "0"},
-    "without clustering": {"objective.cluster_weight": "0"},
-    WITHOUT_SMOOTHNESS: {"objective.smoothness_weight": "0"},
+    "hinge loss": {"method": "hinge"},
+    "without clustering": {"method.cluster_weight": "0"},
+    WITHOUT_SMOOTHNESS: {"method.smoothness_weight": "0"},
     UNTRAINED: {},
 }
 
@@ -47,9 +47,11 @@ class Job:
 
 def job(variant: str, seed: int, runs: Path, options: Mapping[str, str]) -> Job:
     """Options given by hand hold for every variant; what makes it a control is put on top of them."""
+    if "method" in options:
+        raise InputError("figure2 sets the method of each panel itself: leave --method out")
     config = load_preset(PRESET, {"train.threads": "1", **options, **CHANGES[variant], "seed": str(seed)})
-    if config.data.source != PRESET or config.method != "structural":
-        raise InputError("figure2 is drawn from the structural method on the spirals: leave --data.source and --method out")
+    if config.data.source != PRESET:
+        raise InputError("figure2 is drawn from the spirals: leave --data.source out")
     return Job(variant, config, runs / f"{variant.replace(' ', '-')}-seed{seed}")
 
 
@@ -61,10 +63,10 @@ def train_all(jobs: list[Job], processes: int) -> Iterator[tuple[Job, float]]:
     yield from run_each(_seconds, waiting, processes)
 
 
-def trained(one: Job) -> Structural:
+def trained(one: Job) -> Adversarial:
     """The method at the end of its run; the untrained control is the network as it was initialised."""
     method = new_method(one.config, spirals(seed=one.config.seed), torch.device("cpu"))
-    assert isinstance(method, Structural)
+    assert isinstance(method, Adversarial), "every variant is a GAN"
     if one.variant != UNTRAINED:
         checkpoint.load_newest(Run.open(one.folder).checkpoints, method, lambda line: print(line, file=sys.stderr))
     return method

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from sao.config import Config, load, load_preset, nearest
+from sao.config import Config, load, load_preset
 from sao.errors import InputError
+from sao.methods import METHODS
+from sao.option_words import nearest
 
 Scale = Literal["cpu", "paper"]
 Kind = Literal["trained", "reference", "untrained", "raw"]
@@ -29,7 +31,7 @@ class Row:
 
     @property
     def generates(self) -> bool:
-        return self.kind == "trained" and "method" not in self.changes
+        return self.kind == "trained" and METHODS[self.changes.get("method", "structural")].generates
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,18 @@ def cells_of(
         for row in rows:
             for seed in (0,) if row.kind == "reference" else seeds:
                 fixed = {**row.changes, "data.source": source, "seed": str(seed)}
-                if row.changes.get("method", "structural") != "structural":
-                    fixed["train.micro_batch"] = "null"  # it takes its whole batch at once
-                config = load_preset(table.presets[source], {**threads, **row.recipe, **options, **fixed})
+                known = METHODS[row.changes.get("method", "structural")].model_fields
+                by_hand = {key: text for key, text in options.items() if _applies(key, known)}
+                config = load_preset(table.presets[source], {**threads, **row.recipe, **by_hand, **fixed})
                 folder = runs / f"{row.name}-{source}-seed{seed}"
                 made.append(Cell(row, source, config, folder, runs / f"{REFERENCE}-{source}-seed0"))
     return made
+
+
+def _applies(key: str, known: Mapping[str, object]) -> bool:
+    """An option of methods holds for the rows whose method has it, a micro-batch for example for the GANs."""
+    group, _, rest = key.replace("-", "_").partition(".")
+    return group != "method" or rest.partition(".")[0] in known
 
 
 def add_finished_cells(table: Table, cells: Sequence[Cell], options: Mapping[str, str], runs: Path) -> list[Cell]:

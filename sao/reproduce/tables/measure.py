@@ -47,7 +47,7 @@ def _representation(cell: Cell, method: Method, dataset: Dataset) -> list[Metric
 def _generation(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
     real, seed = dataset.test, cell.config.seed
     assert isinstance(real, Images), "the tables are of images"
-    save_samples(cell.folder / "samples.png", method, real, cell.config.generator.latent_size, seed)
+    save_samples(cell.folder / "samples.png", method, real, seed)
     count = min(GENERATED, len(real))
     steps = cell.config.steps_for(len(dataset.train))
     drawn = Model(cell.config, DataFacts.of(dataset), method, steps).sample(count, seed)

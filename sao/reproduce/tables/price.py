@@ -42,11 +42,6 @@ def _trial(price: Price) -> str:
 
 
 def _kind_of_step(config: Config) -> Hashable:
-    """What the time of a step depends on: networks, batch, images and their augmentation, and which terms D's loss has."""
-    terms = None
-    if config.method == "structural":
-        objective = config.objective
-        terms = objective.distance == "hinge", objective.cluster_weight > 0, objective.smoothness_weight > 0
-    augmentation = config.data.flip, config.data.crop is not None, config.data.jitter > 0
-    images = KNOWN.get(config.data.source, config.data.source), config.data.size, augmentation
-    return config.method, config.discriminator, config.generator, terms, config.train.batch, images
+    """What the time of a step depends on: the method with its options, the encoder, the batch, the images."""
+    images = KNOWN.get(config.data.source, config.data.source), config.data.size
+    return config.method, config.encoder, config.train.batch, images

@@ -1,0 +1,15 @@
+"""One step of training: which rows, what the method is given of them."""
+
+from sao import distributed
+from sao.data.batches import Batches
+from sao.methods import Batch, Method
+from sao.methods.method import Scalars
+from sao.randomness import batch_rows
+
+
+def make_step(method: Method, batches: Batches, seed: int, global_batch: int, step: int) -> Scalars:
+    """Let the method learn from this process's rows of the batch of a step."""
+    rows = batch_rows(seed, step, global_batch, len(batches))[distributed.local_slice(global_batch)]
+    labels = batches.labels(rows) if method.needs_labels else None
+    method.refresh(batches, step)
+    return method.step(Batch(batches.inputs(rows), rows.to(batches.device), labels), step)

@@ -1,0 +1,297 @@
+"""What every GAN here shares: two players that take turns, their moving averages, latents, and passes in parts.
+
+One step is one update of D and one of G. A subclass says what the losses are. They are computed from the gathered global batch
+(see sao.distributed), and every random draw is a function of (seed, purpose, step).
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.autograd.profiler import record_function
+from torch.nn.utils import parametrize
+
+from sao import distributed, randomness
+from sao.data.augmentation import Augmentation
+from sao.methods.architecture import GeneratorOptions
+from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars, total
+from sao.methods.optimisers import AdamW, DecayedAdamW
+from sao.networks import Discriminator, Generator, MovingAverage
+from sao.options import Decay, PositiveInt
+from sao.smoothness import outputs_and_norms
+
+
+class AdversarialOptions(MethodOptions):
+    generates: ClassVar[bool] = True
+    generator: GeneratorOptions = Field(default=GeneratorOptions(), description="the network that makes samples")
+    discriminator_optimiser: DecayedAdamW = Field(default=DecayedAdamW(), description="how the discriminator is updated")
+    generator_optimiser: AdamW = Field(default=AdamW(), description="how the generator is updated")
+    average: Decay = Field(
+        default=0.99, description="decay of the moving averages of both networks, which are what is used later"
+    )
+    micro_batch: PositiveInt | None = Field(
+        default=None, description="pass at most this many samples through the discriminator at a time; the gradient is the same"
+    )
+    augmentation: Augmentation = Field(default=Augmentation(), description="of the real images")
+
+
+class Side(NamedTuple):
+    """The real or the generated half of the global batch, as the losses see it."""
+
+    embeddings: Tensor  # (n, p), as they leave D
+    keys: Tensor  # (n, b), by which neighbours are found; b is 0 for a method without
+
+
+class Adversarial(Generative):
+    """D must treat its samples independently: that is what lets it work in parts and gives each sample its own Jacobian."""
+
+    penalised: Literal["both", "real"] = "both"  # whose Jacobian norms are penalised
+    power_steps = 1  # of the power iteration that finds them
+
+    def __init__(
+        self, discriminator: Discriminator, generator: nn.Module, options: AdversarialOptions, context: Context
+    ) -> None:
+        super().__init__()
+        self.discriminator, self.generator = discriminator, generator
+        if isinstance(generator, Generator):  # the one for vectors has little to remember
+            generator.frugal = options.micro_batch is not None
+        self.average_discriminator = MovingAverage(discriminator, options.average)
+        self.average_generator = MovingAverage(generator, options.average)
+        self.latent_shape = (options.generator.latent_size,)
+        self.augmentation, self.micro_batch = options.augmentation, options.micro_batch
+        self.batch, self.seed = context.batch, context.seed
+        self.optimisers = {
+            "discriminator": options.discriminator_optimiser.build(discriminator.parameters()),
+            "generator": options.generator_optimiser.build(generator.parameters()),
+        }
+
+    # --- what a method says ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def discriminator_losses(self, real: Side, fake: Side) -> Scalars:
+        """Weighted terms whose sum D minimises."""
+
+    @abstractmethod
+    def generator_losses(self, real: Side, fake: Side) -> Scalars:
+        """Weighted terms whose sum G minimises."""
+
+    def penalises(self, step: int) -> bool:
+        """Whether Jacobian norms are penalised in this step."""
+        return False
+
+    def penalty(self, norms: Tensor) -> Tensor:
+        """The weighted loss (m,) of each sample's Jacobian norm (m,); D also minimises its mean."""
+        raise NotImplementedError
+
+    def watched(self, real: Side, fake: Side) -> Scalars:
+        """What else to log of D's batch."""
+        return {}
+
+    def keys(self, inputs: Tensor) -> Tensor:
+        """(n, b) from which the losses find neighbours; none by default."""
+        return inputs.new_empty(len(inputs), 0)
+
+    def remember(self, real: Side) -> None:
+        """After both updates, the real half as the updated D embeds it."""
+
+    # --- the two players ---------------------------------------------------------------------------------------------
+
+    def step(self, batch: Batch, step: int) -> Scalars:
+        with record_function("phase/data"):
+            real = self.augmentation(batch.inputs, self.seed, "discriminator", step, self.batch)
+        scalars, real_keys = self._update_discriminator(real, step)
+        scalars |= self._update_generator(real, real_keys, step)
+        with record_function("phase/optimiser"):
+            self.average_discriminator.update(self.discriminator)
+            self.average_generator.update(self.generator)
+        return scalars
+
+    def _update_discriminator(self, real: Tensor, step: int) -> tuple[Scalars, Tensor]:
+        """Also the keys of the real batch, which the generator's update asks for again."""
+        with torch.no_grad(), record_function("phase/generator"), self.passes(real):
+            fake = self.generator(self._latents("discriminator latents", step, real)).to(real.dtype)
+        inputs = torch.cat([real, fake])
+        keys = self.keys(inputs)
+        start = self._jacobian_start(step, inputs)
+        self.optimisers["discriminator"].zero_grad()
+        backward = self._discriminator_backward_in_parts if self._in_parts else self._discriminator_backward
+        losses, watched, penalty = backward(inputs, keys, start)
+        # What each process knows of the penalty alone travels with the gradients.
+        distributed.sum_gradients(self.discriminator.parameters(), penalty)
+        if len(start) > 0:
+            losses["smoothness"], watched["jacobian_norm"] = penalty
+        return self.update("discriminator", losses, watched), keys[: len(real)]
+
+    def _update_generator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
+        """Fresh noise, the updated D (frozen), and the real batch without a graph."""
+        self.discriminator.requires_grad_(False)
+        with record_function("phase/generator pass"), self.passes(real):
+            fake = self.generator(self._latents("generator latents", step, real)).to(real.dtype)
+        keys = torch.cat([real_keys, self.keys(fake.detach())])
+        self.optimisers["generator"].zero_grad()
+        with record_function("phase/generator pass"):
+            with self._same_weights():
+                real_embeddings = self._embed_without_graph(real)
+            backward = self._generator_backward_in_parts if self._in_parts else self._generator_backward
+            losses, real_side = backward(real_embeddings, fake, keys)
+        self.discriminator.requires_grad_(True)
+        distributed.sum_gradients(self.generator.parameters())
+        scalars = self.update("generator", losses, {})
+        self.remember(Side(real_side.embeddings.detach(), real_side.keys))
+        return scalars
+
+    def _discriminator_backward(self, inputs: Tensor, keys: Tensor, start: Tensor) -> tuple[Scalars, Scalars, Tensor]:
+        """Losses, what to watch, and this process's share of (penalty, mean Jacobian norm)."""
+        embeddings, norms = self._embed(inputs, start)
+        real, fake = self._gathered(embeddings, keys)
+        losses = self.discriminator_losses(real, fake)
+        share = self._share(norms, embeddings)
+        with record_function("phase/discriminator backward"):
+            (total(losses) + share[0]).backward()
+        return losses, self.watched(real, fake), share.detach()
+
+    def _generator_backward(self, real_embeddings: Tensor, fake: Tensor, keys: Tensor) -> tuple[Scalars, Side]:
+        sides = self._gathered(torch.cat([real_embeddings, self._embed(fake, fake[:0])[0]]), keys)
+        losses = self.generator_losses(*sides)
+        total(losses).backward()
+        return losses, sides[0]
+
+    # --- passes ------------------------------------------------------------------------------------------------------
+
+    def _embed(self, inputs: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings of all inputs and, for as many of the first as `start` has directions, Jacobian norms; with a graph."""
+        embeddings, norms = [], inputs.new_empty(0)
+        with_norms, without = inputs[: len(start)], inputs[len(start) :]
+        if len(with_norms) > 0:
+            with record_function("phase/jacobian"):
+                embedded, norms = outputs_and_norms(self._embedding, with_norms, self.power_steps, start=start)
+            embeddings.append(embedded)
+        if len(without) > 0:
+            with record_function("phase/discriminator forward"), self.passes(inputs):
+                embeddings.append(self.discriminator(without)[1].to(inputs.dtype))
+        return embeddings[0] if len(embeddings) == 1 else torch.cat(embeddings), norms
+
+    def _embedding(self, inputs: Tensor) -> Tensor:
+        with record_function("phase/discriminator forward"):
+            return self.discriminator(inputs)[1]
+
+    @torch.no_grad()
+    def _embed_without_graph(self, inputs: Tensor, bfloat16: bool = True) -> Tensor:
+        with self.passes(inputs, allowed=bfloat16):
+            return self.each_part(lambda part: self.discriminator(part)[1], inputs).to(inputs.dtype)
+
+    def _gathered(self, embeddings: Tensor, keys: Tensor) -> tuple[Side, Side]:
+        """The real and the generated side of the global batch from local rows [real; fake], in a single message."""
+        n, p = len(embeddings) // 2, embeddings.shape[1]
+        rows = torch.cat([embeddings, keys.to(embeddings.dtype)], dim=1)
+        # Real and generated rows travel side by side: one row of the message for each row of the batch.
+        message = distributed.gather(torch.cat([rows[:n], rows[n:]], dim=1), self.batch)
+        real, fake = message.chunk(2, dim=1)
+        return Side(real[:, :p], real[:, p:].detach()), Side(fake[:, :p], fake[:, p:].detach())
+
+    def _share(self, norms: Tensor, like: Tensor) -> Tensor:
+        """(penalty, mean norm) of these norms as parts of the means over the global batch."""
+        if len(norms) == 0:
+            return like.new_zeros(2)
+        count = self.batch * (2 if self.penalised == "both" else 1)
+        return torch.stack([self.penalty(norms).sum(), norms.detach().sum()]) / count
+
+    # --- passes in parts ---------------------------------------------------------------------------------------------
+    # D's samples do not interact. So the gradient of a loss of the whole batch is first taken with respect to the embeddings,
+    # made without a graph; then each part is embedded again with a graph, and its share of that gradient is sent back.
+
+    @property
+    def _in_parts(self) -> bool:
+        """The same for every process, also where the batch does not divide evenly: the ways exchange different messages."""
+        return self.micro_batch is not None and self.micro_batch < 2 * distributed.largest_share(self.batch)
+
+    def _parts(self, inputs: Tensor) -> list[slice]:
+        size = self.micro_batch or len(inputs)
+        return [slice(start, start + size) for start in range(0, len(inputs), size)]
+
+    def each_part(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+        """The function of all inputs, of a micro-batch at a time."""
+        return torch.cat([function(inputs[part]) for part in self._parts(inputs)])
+
+    @contextmanager
+    def _same_weights(self) -> Iterator[None]:
+        """Around the parts of one pass of D: spectral normalisation refines its estimate once, not with each of them."""
+        training = self.discriminator.training
+        with torch.no_grad():
+            for module in self.discriminator.modules():
+                if parametrize.is_parametrized(module):
+                    _ = module.weight
+        self.discriminator.eval()
+        try:
+            yield
+        finally:
+            self.discriminator.train(training)
+
+    def _discriminator_backward_in_parts(self, inputs: Tensor, keys: Tensor, start: Tensor) -> tuple[Scalars, Scalars, Tensor]:
+        """With its own part of the gradient each part also sends back its own penalty."""
+        with self._same_weights():
+            embeddings = self._embed_without_graph(inputs, bfloat16=len(start) == 0).requires_grad_()
+            real, fake = self._gathered(embeddings, keys)
+            losses = self.discriminator_losses(real, fake)
+            (gradient,) = torch.autograd.grad(total(losses), embeddings)
+            shares = embeddings.new_zeros(2)
+            for part in self._parts(inputs):
+                again, norms = self._embed(inputs[part], start[part])
+                share = self._share(norms, embeddings)
+                shares += share.detach()
+                with record_function("phase/discriminator backward"):
+                    ((again * gradient[part]).sum() + share[0]).backward()
+        return losses, self.watched(real, fake), shares
+
+    def _generator_backward_in_parts(self, real_embeddings: Tensor, fake: Tensor, keys: Tensor) -> tuple[Scalars, Side]:
+        """The gradient of the images part by part, then one backward pass of G, whose samples do interact."""
+        with self._same_weights():
+            embeddings = self._embed_without_graph(fake).requires_grad_()
+            sides = self._gathered(torch.cat([real_embeddings, embeddings]), keys)
+            losses = self.generator_losses(*sides)
+            (gradient,) = torch.autograd.grad(total(losses), embeddings)
+            of_images = torch.empty_like(fake)
+            for part in self._parts(fake):
+                images = fake[part].detach().requires_grad_()
+                again, _ = self._embed(images, images[:0])
+                (of_images[part],) = torch.autograd.grad(again, images, gradient[part])
+        fake.backward(of_images)
+        return losses, sides[0]
+
+    # --- draws -------------------------------------------------------------------------------------------------------
+
+    def _latents(self, purpose: str, step: int, like: Tensor) -> Tensor:
+        draws = torch.randn(self.batch, *self.latent_shape, generator=randomness.generator(self.seed, purpose, step))
+        return draws[distributed.local_slice(self.batch)].to(like)
+
+    def _jacobian_start(self, step: int, inputs: Tensor) -> Tensor:
+        """Input directions with which the power iteration begins, for the penalised rows of [real; fake]; else none.
+
+        They are sliced from those of the global batch.
+        """
+        if not self.penalises(step):
+            return inputs[:0]
+        draws = torch.randn(2, self.batch, *inputs.shape[1:], generator=randomness.generator(self.seed, "jacobian", step))
+        mine = draws[:, distributed.local_slice(self.batch)]
+        return (mine.flatten(0, 1) if self.penalised == "both" else mine[0]).to(inputs)
+
+    # --- use ---------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def features(self, inputs: Tensor) -> Tensor:
+        return self.average_discriminator.network.features(inputs)  # pyright: ignore[reportCallIssue]
+
+    @torch.no_grad()
+    def embeddings(self, inputs: Tensor) -> Tensor:
+        return self.average_discriminator.network(inputs)[1]
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor) -> Tensor:
+        return self.average_generator.network(latents)
+
+    def smooth_function(self, inputs: Tensor) -> Tensor:
+        return self.average_discriminator.network(inputs)[1]

@@ -1,0 +1,63 @@
+"""The GAN that the paper starts from: its networks and its smoothness with the hinge loss on one score for each image."""
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from sao import objectives
+from sao.methods.adversarial import Adversarial, AdversarialOptions, Side
+from sao.methods.architecture import discriminator_for
+from sao.methods.method import Context, Scalars
+from sao.networks import Discriminator
+from sao.options import NonNegativeFloat, PositiveFloat, PositiveInt
+
+
+class Options(AdversarialOptions):
+    """A GAN with the hinge loss and the paper's penalty on Jacobian norms."""
+
+    name: Literal["hinge"] = "hinge"
+    smoothness_weight: NonNegativeFloat = Field(
+        default=5.0, description="λ_s, weight of the penalty on the score's Jacobian norm"
+    )
+    lipschitz: PositiveFloat = Field(default=1.0, description="what the norm of the score's gradient is drawn to")
+    smooth_every: PositiveInt = Field(default=1, description="steps between two penalties; 1 is the method, more is faster")
+    spectral_normalisation: bool = Field(
+        default=False, description="divide the discriminator's weights by their spectral norms"
+    )
+
+    def build(self, context: Context) -> "HingeGAN":
+        discriminator = discriminator_for(context.encoder, context.shape, 1, self.spectral_normalisation)
+        smoothness = self.smoothness_weight, self.lipschitz, self.smooth_every
+        return HingeGAN(discriminator, self.generator.build(context.shape), self, context, *smoothness)
+
+
+class HingeGAN(Adversarial):
+    """The score is an embedding of one number."""
+
+    headline = ("discriminator/adversarial_hinge", "generator/adversarial_hinge")
+
+    def __init__(
+        self,
+        discriminator: Discriminator,
+        generator: nn.Module,
+        options: AdversarialOptions,
+        context: Context,
+        smoothness_weight: float = 0.0,
+        lipschitz: float = 1.0,
+        smooth_every: int = 1,
+    ) -> None:
+        super().__init__(discriminator, generator, options, context)
+        self.smoothness_weight, self.lipschitz, self.smooth_every = smoothness_weight, lipschitz, smooth_every
+
+    def discriminator_losses(self, real: Side, fake: Side) -> Scalars:
+        return {"adversarial_hinge": objectives.adversarial_hinge(real.embeddings, fake.embeddings)}
+
+    def generator_losses(self, real: Side, fake: Side) -> Scalars:
+        return {"adversarial_hinge": -fake.embeddings.mean()}
+
+    def penalises(self, step: int) -> bool:
+        return self.smoothness_weight > 0 and step % self.smooth_every == 0
+
+    def penalty(self, norms: Tensor) -> Tensor:
+        return self.smoothness_weight * (norms - self.lipschitz).square()

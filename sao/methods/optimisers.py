@@ -1,0 +1,84 @@
+"""Optimisers as options: AdamW, and LARS for the two-view learners."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+from torch.optim import Optimizer
+
+from sao.options import Fraction, NonNegativeFloat, PositiveFloat, Strict
+
+MOMENTUM = 0.9
+TRUST = 0.02  # share of a weight's own length that LARS may move it by
+
+
+class AdamW(Strict):
+    """AdamW with the paper's momenta."""
+
+    learning_rate: PositiveFloat = Field(default=2e-4, description="highest learning rate; train.schedule may lower it")
+    betas: tuple[Fraction, Fraction] = Field(default=(0.5, 0.999), description="decay of the first and of the second moment")
+    weight_decay: NonNegativeFloat = Field(
+        default=0.0, description="share of a weight that is taken off, times the learning rate"
+    )
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        options = {"lr": self.learning_rate, "betas": self.betas, "weight_decay": self.weight_decay}
+        return torch.optim.AdamW(list(parameters), **options, fused=True)
+
+
+class DecayedAdamW(AdamW):
+    """The discriminator's: with weight decay."""
+
+    weight_decay: NonNegativeFloat = Field(
+        default=0.1, description="share of a weight that is taken off, times the learning rate"
+    )
+
+
+class ClassifierAdamW(DecayedAdamW):
+    learning_rate: PositiveFloat = Field(default=1e-3, description="highest learning rate; train.schedule may lower it")
+
+
+class ViewsOptimiser(AdamW):
+    """AdamW for small runs, LARS for the published recipes."""
+
+    kind: Literal["adamw", "lars"] = Field(
+        default="adamw", description="lars: momentum SGD with clipped steps, for large batches"
+    )
+    learning_rate: PositiveFloat = Field(default=1e-3, description="highest learning rate; train.schedule may lower it")
+    betas: tuple[Fraction, Fraction] = Field(default=(0.9, 0.999), description="of adamw: decay of the first and second moment")
+    weight_decay: NonNegativeFloat = Field(default=1e-4, description="weight decay")
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        if self.kind == "lars":
+            return LARS(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        return super().build(parameters)
+
+
+class LARS(torch.optim.SGD):
+    """Momentum SGD whose step on each weight is held below a share of that weight's own length.
+
+    In the clipped form (solo-learn's for CIFAR): a gradient is only ever shortened, so that |lr · g| ≤ TRUST · |w|. Vectors
+    (biases, scales of norms) are neither shortened nor decayed.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
+        super().__init__(list(parameters), lr=lr, momentum=MOMENTUM)
+        self.decay = weight_decay  # part of the shortened gradient, so not for SGD to add
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None and weight.ndim > 1:
+                    _shorten(weight, group["lr"], self.decay)
+        super().step()
+
+
+def _shorten(weight: nn.Parameter, lr: float, decay: float) -> None:
+    assert weight.grad is not None
+    length, slope = weight.norm(), weight.grad.norm()
+    allowed = TRUST * length / (slope + decay * length)
+    share = torch.where((length > 0) & (slope > 0), (allowed / lr).clamp(max=1), 1)
+    weight.grad.add_(weight, alpha=decay).mul_(share)

@@ -1,0 +1,37 @@
+"""The lower end of every comparison: the network as it was initialised."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sao.methods.architecture import encoder_for
+from sao.methods.method import Batch, Context, Method, MethodOptions, Scalars
+from sao.networks import Encoder
+
+
+class Options(MethodOptions):
+    """An untrained network."""
+
+    name: Literal["random"] = "random"
+
+    def build(self, context: Context) -> "Random":
+        return Random(encoder_for(context.encoder, context.shape))
+
+
+class Random(Method):
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.optimisers = {}
+
+    def step(self, batch: Batch, step: int) -> Scalars:
+        """Nothing to learn; the loop around it is the same."""
+        return {"random/steps": torch.tensor(float(step + 1))}
+
+    @torch.no_grad()
+    def features(self, inputs: Tensor) -> Tensor:
+        return self.encoder(inputs)
+
+    def smooth_function(self, inputs: Tensor) -> Tensor:
+        return self.encoder(inputs)

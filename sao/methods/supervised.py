@@ -1,0 +1,63 @@
+"""The upper end of every comparison: the same network trained with labels."""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sao import distributed
+from sao.data.augmentation import Augmentation
+from sao.errors import InputError
+from sao.methods.architecture import encoder_for
+from sao.methods.method import Batch, Context, Method, MethodOptions, Scalars
+from sao.methods.optimisers import ClassifierAdamW
+from sao.networks import Discriminator, Encoder, MovingAverage
+from sao.options import Decay
+
+
+class Options(MethodOptions):
+    """Cross-entropy on the labels, which this method alone looks at."""
+
+    name: Literal["supervised"] = "supervised"
+    optimiser: ClassifierAdamW = Field(default=ClassifierAdamW(), description="how the network is updated")
+    average: Decay = Field(default=0.99, description="decay of the moving average of the network, which is what is used later")
+    augmentation: Augmentation = Field(default=Augmentation(), description="of the training images")
+
+    def build(self, context: Context) -> "Supervised":
+        return Supervised(encoder_for(context.encoder, context.shape), self, context)
+
+
+class Supervised(Method):
+    needs_labels = True
+    headline = ("classifier/cross_entropy",)
+
+    def __init__(self, encoder: Encoder, options: Options, context: Context) -> None:
+        super().__init__()
+        if context.classes is None:
+            raise InputError(f"method {options.name} needs labels, and this data has none")
+        self.classifier = Discriminator(encoder, nn.Linear(encoder.feature_size, context.classes))
+        self.average_classifier = MovingAverage(self.classifier, options.average)
+        self.augmentation, self.batch, self.seed = options.augmentation, context.batch, context.seed
+        self.optimisers = {"classifier": options.optimiser.build(self.classifier.parameters())}
+
+    def step(self, batch: Batch, step: int) -> Scalars:
+        assert batch.labels is not None
+        images = self.augmentation(batch.inputs, self.seed, "classifier", step, self.batch)
+        with self.passes(images):
+            mine = self.classifier(images)[1].to(images.dtype)
+        # Labels travel with their logits: one message, and whole numbers below 2^24 survive it.
+        message = distributed.gather(torch.cat([mine, batch.labels[:, None].to(mine.dtype)], dim=1), self.batch)
+        logits, labels = message[:, :-1], message[:, -1].long()
+        accuracy = (logits.argmax(1) == labels).float().mean()
+        scalars = self.descend("classifier", {"cross_entropy": F.cross_entropy(logits, labels)}, {"accuracy": accuracy})
+        self.average_classifier.update(self.classifier)
+        return scalars
+
+    @torch.no_grad()
+    def features(self, inputs: Tensor) -> Tensor:
+        return self.smooth_function(inputs)
+
+    def smooth_function(self, inputs: Tensor) -> Tensor:
+        return self.average_classifier.network.features(inputs)  # pyright: ignore[reportCallIssue]
