@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 THREADS := 1
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench mutants clean
 
 help:                           ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -22,6 +22,10 @@ lint: $(VENV)/.installed        ## style and types
 
 bench: $(VENV)/.installed       ## speed of a training step, against a literal version of it
 	$(BIN)/sao bench
+
+mutants: $(VENV)/.installed     ## wrong changes, one at a time: do the tests notice? hours; it can be stopped and goes on
+	$(BIN)/python benchmarks/mutants
+	$(BIN)/python benchmarks/mutants --report
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,165 @@
+"""Wrong changes, one at a time, and whether a test notices: `make mutants`, or `python benchmarks/mutants sao/memory.py`.
+
+Every outcome is a line of .mutants/found.jsonl, so that a run can be stopped at any time and goes on where it was. A change
+that was noticed is not tried again as long as its file stays as it is; one that was not, when its tests have changed.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import report
+import trial
+from changes import Mutant, mutants
+
+ROOT = Path(__file__).parents[2]
+FOUND = ROOT / ".mutants" / "found.jsonl"
+FILES = (
+    "sao/objectives.py",
+    "sao/smoothness.py",
+    "sao/memory.py",
+    "sao/randomness.py",
+    "sao/distributed.py",
+    "sao/data/split.py",
+    "sao/data/batches.py",
+    "sao/engine/loop.py",
+    "sao/engine/checkpoint.py",
+    "sao/methods/*.py",
+    "sao/evaluation/*.py",
+)
+# Tests beside those of the file's own name; the quickest to notice first.
+ALSO = {
+    "sao/objectives.py": ["tests/methods/test_structural_step.py"],
+    "sao/smoothness.py": ["tests/methods/test_structural_step.py"],
+    "sao/memory.py": ["tests/methods/test_structural_step.py"],
+    "sao/randomness.py": ["tests/data/test_batches.py", "tests/methods/test_structural_step.py"],
+    "sao/data/split.py": ["tests/data"],
+    "sao/methods/lars.py": ["tests/methods/test_baseline_steps.py", "tests/methods/test_simclr.py"],
+    "sao/methods/simclr.py": ["tests/methods/test_baseline_steps.py"],
+    "sao/methods/controls.py": ["tests/methods/test_baseline_steps.py"],
+    "sao/evaluation/partitions.py": ["tests/evaluation/test_clusters.py"],
+}
+LEAST = 5  # of a file, however small
+
+
+def main() -> int:
+    arguments = _arguments()
+    files = arguments.files or sorted({str(path.relative_to(ROOT)) for pattern in FILES for path in ROOT.glob(pattern)})
+    chosen = _chosen(files, arguments.mutants)
+    if arguments.report:
+        print(report.written(chosen, _found()))
+        return 0
+    trial.preload()
+    with tempfile.TemporaryDirectory(prefix="mutants") as name:
+        folder = Path(name)
+        trial.copy_package(ROOT, folder)
+        for file, these in chosen.items():
+            _try_file(folder, file, these)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", help="files of the package; all that compute something, if none is named")
+    parser.add_argument("--mutants", type=int, default=400, help="about how many to try, spread over the files (400)")
+    parser.add_argument("--report", action="store_true", help="print what was found so far, as results/mutants.md has it")
+    return parser.parse_args()
+
+
+def _chosen(files: list[str], wanted: int) -> dict[str, list[Mutant]]:
+    """The same sample for everyone: of every file its share, but at least a few."""
+    everything = {file: mutants(file, (ROOT / file).read_bytes()) for file in files}
+    share = min(1.0, wanted / max(1, sum(map(len, everything.values()))))
+    return {
+        file: sorted(all_of_it, key=lambda mutant: mutant.order)[: max(LEAST, math.ceil(share * len(all_of_it)))]
+        for file, all_of_it in everything.items()
+        if all_of_it
+    }
+
+
+def tests_of(file: str) -> list[str]:
+    """tests/x/test_y*.py for sao/x/y.py, and what `ALSO` adds; where there is nothing, the tests of the folder."""
+    path = Path(file).relative_to("sao")
+    own = sorted(str(found.relative_to(ROOT)) for found in (ROOT / "tests" / path.parent).glob(f"test_{path.stem}*.py"))
+    return list(dict.fromkeys([*own, *ALSO.get(file, [])])) or [str(Path("tests") / path.parent)]
+
+
+def _try_file(folder: Path, file: str, chosen: list[Mutant]) -> None:
+    tests = tests_of(file)
+    known, state = _found(), _state(folder, file, tests)
+    left = [mutant for mutant in chosen if not _is_known(known.get(mutant.key), state)]
+    if not left:
+        return
+    original = (folder / file).read_bytes()
+    plain = trial.run(folder, tests, seconds=3600, cpu_seconds=3600)
+    if plain.code != 0:
+        sys.exit(f"{' '.join(tests)} fail without any change: {plain.failed or plain.code}")
+    limits = {"seconds": 120 + 10 * plain.seconds, "cpu_seconds": 30 + 3 * plain.cpu_seconds}
+    for mutant in left:
+        trial.change(folder / file, mutant.source)
+        outcome = trial.run(folder, tests, **limits)
+        trial.change(folder / file, original)
+        _note(mutant, outcome, state)
+        for remains in ("runs", ".hypothesis"):
+            shutil.rmtree(folder / remains, ignore_errors=True)
+
+
+def _note(mutant: Mutant, outcome: trial.Outcome, state: dict[str, str]) -> None:
+    result = "timeout" if outcome.timed_out else "survived" if outcome.code == 0 else "killed"
+    row = {
+        "key": mutant.key,
+        "file": mutant.file,
+        "line": mutant.line,
+        "kind": mutant.kind,
+        "result": result,
+        "test": outcome.failed,
+        "seconds": round(outcome.seconds, 1),
+        **state,
+    }
+    FOUND.parent.mkdir(exist_ok=True)
+    with FOUND.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+    print(f"{result:8} {outcome.seconds:5.1f} s  line {mutant.line}: {mutant.key}", flush=True)
+
+
+def _state(folder: Path, file: str, tests: list[str]) -> dict[str, str]:
+    """Digests of the file and of its tests, with what they import from their folder."""
+    paths = [path for test in tests for path in _sources(folder / test)]
+    shared = [path for path in (folder / "tests").glob("*.py") if not path.name.startswith("test_")]
+    return {"source": _digest([folder / file]), "tests": _digest(sorted({*paths, *shared}))}
+
+
+def _sources(test: Path) -> Iterator[Path]:
+    if test.is_dir():
+        yield from test.rglob("*.py")
+    else:
+        yield test
+        yield from (path for path in test.parent.glob("*.py") if not path.name.startswith("test_"))
+
+
+def _digest(paths: list[Path]) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
+
+
+def _is_known(row: dict | None, state: dict[str, str]) -> bool:
+    if row is None or row["source"] != state["source"]:
+        return False
+    return row["result"] != "survived" or row["tests"] == state["tests"]
+
+
+def _found() -> dict[str, dict]:
+    """The last line of each mutant."""
+    if not FOUND.exists():
+        return {}
+    rows = [json.loads(line) for line in FOUND.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    return {row["key"]: row for row in rows}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
