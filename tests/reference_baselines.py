@@ -1,5 +1,6 @@
 """One whole step of each baseline, as slow as it reads; a loss is a loop over samples, an optimiser is written out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,23 +34,24 @@ class Optimiser(Protocol):
 
 
 @dataclass
-class SimCLR:
-    """`network` ends in the projection; a step is told the two views of its batch."""
+class TwoViews:
+    """`network` ends in the projection; a step is told the two views of its batch, each of which passes alone."""
 
     network: nn.Module
-    average: Average
+    average: Average | None
     optimiser: Optimiser
-    temperature: float
+    losses: Callable[[Tensor, Tensor], Terms]  # of the projections of both views
     gradients: dict[str, Tensor] = field(default_factory=dict)  # of the last step
 
     def step(self, one: Tensor, other: Tensor) -> Terms:
         projections = self.network(one)[1], self.network(other)[1]
-        loss = nt_xent(*projections, self.temperature)
-        self.gradients = gradients(loss, self.network)
+        losses = self.losses(*projections)
+        self.gradients = gradients(torch.stack(list(losses.values())).sum(), self.network)
         self.optimiser.step(self.network, self.gradients)
-        self.average.update(self.network)
-        logged = {"nt_xent": loss.detach(), "spread": spread(projections[0]), "gradient_norm": length(self.gradients)}
-        return {f"network/{name}": value for name, value in logged.items()}
+        if self.average is not None:
+            self.average.update(self.network)
+        logged = {**losses, "spread": spread(projections[0]), "gradient_norm": length(self.gradients)}
+        return {f"network/{name}": value.detach() for name, value in logged.items()}
 
 
 @dataclass
@@ -84,6 +86,19 @@ def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
         partner = view @ views[(i + n) % (2 * n)] / temperature
         losses.append(-torch.log(partner.exp() / similar.exp().sum()))
     return torch.stack(losses).sum() / (2 * n)
+
+
+def vicreg(one: Tensor, other: Tensor, invariance: float, variance: float, covariance: float) -> Tensor:
+    """How far the views are apart, how much deviations lack to 1, and the squared covariances of different features."""
+    n, p = one.shape
+    apart = (one - other).square().sum() / (n * p)
+    lacking, correlated = [], []
+    for z in (one, other):
+        matrix = (z - z.mean(0)).T @ (z - z.mean(0)) / (n - 1)
+        deviations = (torch.diag(matrix) + 1e-4).sqrt()
+        lacking.append((1 - deviations).clamp(min=0).sum() / p)
+        correlated.append((matrix - torch.diag(torch.diag(matrix))).square().sum() / p)
+    return invariance * apart + variance * (lacking[0] + lacking[1]) / 2 + covariance * (correlated[0] + correlated[1])
 
 
 def spread(projections: Tensor) -> Tensor:

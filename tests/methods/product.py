@@ -1,7 +1,7 @@
 """The one place where the whole-step tests know how the package builds a method, what its parts are called and how it draws."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MethodType
@@ -18,8 +18,8 @@ from sao.config import build
 from sao.data.augmentation import Augmentation
 from sao.methods import Batch, Method
 from sao.methods.adversarial import Adversarial
-from sao.methods.simclr import SimCLR
 from sao.methods.supervised import Supervised
+from sao.methods.views import TwoViews
 from sao.networks import Generator
 from sao.networks.layout import ImageNetwork
 
@@ -236,7 +236,7 @@ class BaselineOptions:
     temperature: float = 0.3
     kind: str = "adamw"
     optimiser: Optimiser = Optimiser(3e-3, (0.4, 0.9), 0.2)
-    ema: float = 0.8
+    ema: float | None = 0.8
 
 
 def baseline(name: str, options: BaselineOptions, own: dict[str, Any], classes: int | None = None) -> Method:
@@ -254,22 +254,38 @@ def augmentation(options: BaselineOptions) -> dict[str, Any]:
     return {"flip": True, "crop": 0.5} if options.augmented else {}
 
 
-def simclr(options: BaselineOptions) -> tuple[SimCLR, reference_baselines.SimCLR]:
-    small = {"hidden_size": 16, "projection_size": 8, "temperature": options.temperature}
+def simclr(options: BaselineOptions, **own: Any) -> tuple[TwoViews, reference_baselines.TwoViews]:
+    own |= {"hidden_size": 16, "projection_size": 8, "temperature": options.temperature}
+    return two_views("simclr", options, own, lambda a, b: {"nt_xent": reference_baselines.nt_xent(a, b, options.temperature)})
+
+
+def vicreg(options: BaselineOptions, **own: Any) -> tuple[TwoViews, reference_baselines.TwoViews]:
+    weights = {"invariance": 3.0, "variance": 5.0, "covariance": 0.7}
+    own |= {"projection_size": 8, **weights}
+    return two_views("vicreg", options, own, lambda a, b: {"vicreg": reference_baselines.vicreg(a, b, **weights)})
+
+
+def two_views(
+    name: str, options: BaselineOptions, own: dict[str, Any], losses: Callable[[Tensor, Tensor], dict[str, Tensor]]
+) -> tuple[TwoViews, reference_baselines.TwoViews]:
+    """A two-view learner and its reference, which differs from others in its losses alone."""
     optimiser = {**vars(options.optimiser), "kind": options.kind}
-    method = baseline("simclr", options, {"view": augmentation(options), "optimiser": optimiser, **small})
-    assert isinstance(method, SimCLR)
-    assert method.average_network is not None
-    average = reference_baselines.Average(stock(method.average_network.network), options.ema)
+    method = baseline(name, options, {"view": augmentation(options), "optimiser": optimiser, **own})
+    assert isinstance(method, TwoViews)
+    average = None
+    if options.ema is not None:
+        assert method.average_network is not None
+        average = reference_baselines.Average(stock(method.average_network.network), options.ema)
     rate, decay = options.optimiser.learning_rate, options.optimiser.weight_decay
     lars = reference_baselines.LARS(rate, decay)
     moved_by = lars if options.kind == "lars" else reference_step.AdamW(**vars(options.optimiser))
-    return method, reference_baselines.SimCLR(stock(method.network), average, moved_by, options.temperature)
+    return method, reference_baselines.TwoViews(stock(method.network), average, moved_by, losses)
 
 
 def supervised(options: BaselineOptions, labels: Tensor) -> tuple[Supervised, reference_baselines.Supervised]:
     method = baseline("supervised", options, {"augmentation": augmentation(options)}, int(labels.max()) + 1)
     assert isinstance(method, Supervised)
+    assert options.ema is not None
     average = reference_baselines.Average(stock(method.average_classifier.network), options.ema)
     optimiser = reference_step.AdamW(**vars(options.optimiser))
     return method, reference_baselines.Supervised(stock(method.classifier), average, optimiser)
@@ -282,7 +298,7 @@ class RecordedBaseline:
     gradients: dict[str, Tensor]
 
 
-def baseline_step(method: SimCLR | Supervised, inputs: Tensor, number: int, labels: Tensor | None = None) -> RecordedBaseline:
+def baseline_step(method: TwoViews | Supervised, inputs: Tensor, number: int, labels: Tensor | None = None) -> RecordedBaseline:
     made: list[Tensor] = []
 
     def noting(view: Augmentation) -> Any:
@@ -292,8 +308,8 @@ def baseline_step(method: SimCLR | Supervised, inputs: Tensor, number: int, labe
 
         return augmented
 
-    before = method.views if isinstance(method, SimCLR) else method.augmentation
-    if isinstance(method, SimCLR):
+    before = method.views if isinstance(method, TwoViews) else method.augmentation
+    if isinstance(method, TwoViews):
         method.views = [noting(view) for view in method.views]
     else:
         method.augmentation = noting(method.augmentation)
@@ -301,17 +317,16 @@ def baseline_step(method: SimCLR | Supervised, inputs: Tensor, number: int, labe
         with gradients_before_updates(method, trained(method)) as gradients:
             scalars = method.step(Batch(inputs, torch.arange(len(inputs)), labels), number)
     finally:
-        setattr(method, "views" if isinstance(method, SimCLR) else "augmentation", before)
+        setattr(method, "views" if isinstance(method, TwoViews) else "augmentation", before)
     return RecordedBaseline(scalars, made, gradients)
 
 
-def trained(method: SimCLR | Supervised) -> dict[str, nn.Module]:
-    return {"": method.network if isinstance(method, SimCLR) else method.classifier}
+def trained(method: TwoViews | Supervised) -> dict[str, nn.Module]:
+    return {"": method.network if isinstance(method, TwoViews) else method.classifier}
 
 
-def baseline_state(method: SimCLR | Supervised) -> dict[str, Tensor]:
-    """Parameters and buffers, of the average too."""
-    average = method.average_network if isinstance(method, SimCLR) else method.average_classifier
-    assert average is not None
-    networks = {**trained(method), "average ": average.network}
+def baseline_state(method: TwoViews | Supervised) -> dict[str, Tensor]:
+    """Parameters and buffers, of the average too where there is one."""
+    average = method.average_network if isinstance(method, TwoViews) else method.average_classifier
+    networks = {**trained(method), **({} if average is None else {"average ": average.network})}
     return {f"{owner}{name}": value for owner, network in networks.items() for name, value in network.state_dict().items()}

@@ -10,9 +10,9 @@ from test_structural_step import assert_alike
 
 PLAIN = BaselineOptions()
 LARS = replace(PLAIN, kind="lars")
-SIMCLR = {
+VIEWS = {
     "as it is": PLAIN,
-    "another temperature": replace(PLAIN, temperature=0.07),
+    "without an average": replace(PLAIN, ema=None),
     "not augmented": replace(PLAIN, augmented=False),
     "vectors": replace(PLAIN, shape=(7,)),
     "lars": replace(LARS, optimiser=replace(PLAIN.optimiser, learning_rate=0.1)),
@@ -20,9 +20,10 @@ SIMCLR = {
 }
 
 
-@pytest.mark.parametrize("options", SIMCLR.values(), ids=SIMCLR)
-def test_three_steps_of_simclr_are_those_of_the_reference(options):
-    method, expected = product.simclr(options)
+@pytest.mark.parametrize("build", [product.simclr, product.vicreg])
+@pytest.mark.parametrize("options", VIEWS.values(), ids=VIEWS)
+def test_three_steps_of_two_views_are_those_of_the_reference(build, options):
+    method, expected = build(options)
     for number, inputs in enumerate(product.batches(options, 3)):
         found = product.baseline_step(method, inputs, number)
         one, other = found.views
@@ -36,7 +37,7 @@ def test_three_steps_of_simclr_are_those_of_the_reference(options):
 def test_a_gradient_is_long_enough_to_be_shortened_at_one_rate_and_not_at_the_other():
     """Otherwise the two cases of LARS would be one."""
     for name, shortened in (("lars", True), ("lars, gradients short enough", False)):
-        options = SIMCLR[name]
+        options = VIEWS[name]
         method, expected = product.simclr(options)
         before = {name: value.clone() for name, value in expected.network.named_parameters() if value.ndim > 1}
         expected.step(*product.baseline_step(method, product.batches(options, 1)[0], 0).views)
@@ -63,4 +64,22 @@ def test_three_steps_with_labels_are_those_of_the_reference(options):
 
 
 def average_of(expected) -> dict[str, torch.Tensor]:
+    if expected.average is None:
+        return {}
     return {f"average {name}": value for name, value in expected.average.network.state_dict().items()}
+
+
+def test_the_temperature_is_that_of_the_reference():
+    options = replace(PLAIN, temperature=0.07)
+    method, expected = product.simclr(options)
+    found = product.baseline_step(method, product.batches(options, 1)[0], 0)
+    assert_alike(found.scalars, expected.step(*found.views), "logged")
+
+
+def test_the_second_view_can_be_made_in_another_way():
+    (inputs,) = product.batches(PLAIN, 1)
+    for own, plain in (({}, False), ({"second_view": {}}, True)):
+        method, _ = product.simclr(PLAIN, **own)
+        one, other = product.baseline_step(method, inputs, 0).views
+        assert not torch.equal(one, inputs)
+        assert torch.equal(other, inputs) == plain

@@ -34,6 +34,8 @@ CASES = {
     "bhattacharyya, diagonal, plain mean": case(distance="bhattacharyya", covariance="diagonal", centre="mean"),
     "hinge": case(**HINGE),
     "hinge alone": case(**HINGE, smoothness_weight=0),
+    "hinge, smooth every other step": case(**HINGE, smooth_every=2),
+    "hinge, spectral normalisation": case(**HINGE, **SPECTRAL),
     "hinge, biggan": case(**HINGE, smoothness_weight=0, kind="biggan"),
     "spectral normalisation": case(**SPECTRAL),
     "spectral normalisation and penalty": case(spectral_normalisation=True),
