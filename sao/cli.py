@@ -65,7 +65,7 @@ def _add_learning(command: AddCommand) -> None:
     train.add_argument("--keep", help="how many checkpoints to keep")
     train.add_argument("--dry-run", action="store_true", help="make two steps and price the whole run on this machine")
 
-    resume = command("resume", "go on with a run that was stopped or killed")
+    resume = command("resume", "go on with a run that was stopped or killed, or for longer", options=True)
     resume.add_argument("run", metavar="RUN")
     resume.add_argument("--data", dest="source", help="where the data of the run is now, if it was moved")
 

@@ -1,16 +1,32 @@
-"""sao resume: go on from the newest whole checkpoint."""
+"""sao resume: go on from the newest whole checkpoint, with other options where some are given."""
 
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 
+from sao import config as configuration
+from sao.config import Config
 from sao.engine.run import Run
+from sao.errors import InputError
+
+FIXED = ("seed", "method", "method.name")  # what a run is; a network of another size does not fit its checkpoint anyway
 
 
 def run(arguments: Namespace) -> int:
-    config = Run.open(Path(arguments.run)).config
+    run = Run.open(Path(arguments.run))
+    config = changed_config(run.config, arguments.options)
     from sao import processes
 
     with processes.joined(config.train.device, config.train.timeout_seconds):
         from sao.commands.training import resume
 
-        return resume(Path(arguments.run), arguments.source)
+        return resume(run.folder, arguments.source, config)
+
+
+def changed_config(config: Config, options: Mapping[str, str]) -> Config:
+    for key in options:
+        if key.startswith("data."):
+            raise InputError(f"--{key} cannot be changed when a run goes on; data that was moved is --data PATH")
+        if key in FIXED:
+            raise InputError(f"--{key} cannot be changed when a run goes on: start another one")
+    return configuration.build(config.model_dump(mode="json"), options)

@@ -11,6 +11,7 @@ import torch
 
 from sao import config as configuration
 from sao import distributed, processes
+from sao.commands.changes import described_changes
 from sao.commands.summary import print_summary
 from sao.config import Config
 from sao.data.open import open_data
@@ -106,35 +107,46 @@ def _held(run: Run) -> Iterator[None]:
         yield
 
 
-def resume(out: Path, source: str | None = None) -> int:
-    """Go on with a run; `source` says where its data is now."""
+def resume(out: Path, source: str | None = None, changed: Config | None = None) -> int:
+    """Go on with a run, with the data at `source` and the options of `changed` where they are given."""
     run = Run.open(out)
     with _held(run):
-        return _resume(run, source)
+        return _resume(run, source, changed)
 
 
-def _resume(run: Run, source: str | None) -> int:
-    config, opened = open_run_data(run, source)
+def _resume(run: Run, source: str | None, changed: Config | None) -> int:
+    before = run.config
+    stored = before if changed is None else changed
+    if source is not None:
+        stored = with_data(stored, source=source)
+    config, opened = open_run_data(run, stored, source is None)
     processes.main_only(lambda: run.prepare(facts_of(opened)))
     method = prepared(config, opened)
-    damaged: list[str] = []
+    notes: list[str] = []
     first = 0
     if checkpoint.steps_in(run.checkpoints):  # none: it was stopped before the first, and starts as it started then
-        first = checkpoint.load_newest(run.checkpoints, method, damaged.append)
+        first = checkpoint.load_newest(run.checkpoints, method, notes.append)
+    samples = len(opened.dataset.train)
+    notes += described_changes(before, stored, samples, first)
+    if stored != before:
+        processes.main_only(lambda: run.change(stored))
     processes.main_only(lambda: run.cut_metrics(first))
-    if source is not None:
-        processes.main_only(lambda: run.change(config))
-    total = config.steps_for(len(opened.dataset.train))
+    total = config.steps_for(samples)
     if first >= total:
-        notes = [*damaged, f"{run.folder} is complete: all {total} steps are done"]
+        notes.append(f"{run.folder} is complete: all {total} steps are done")
     else:
-        notes = [*damaged, f"going on after step {first} of {total}"]
+        notes.append(f"going on after step {first} of {total}")
     return _go(run, config, opened, method, first, notes)
 
 
-def open_run_data(run: Run, source: str | None = None) -> tuple[Config, Opened]:
-    """The data of a run, where it was or where `source` says, and the configuration that leads there."""
-    config = run.config_with_data if source is None else with_data(run.config, source=source)
+def open_run_data(run: Run, config: Config | None = None, moved: bool = True) -> tuple[Config, Opened]:
+    """The data of a run, which must be what it began with, and the configuration with the path that leads there.
+
+    It is looked for where it may be by now; with `moved` False it is where `config` says.
+    """
+    config = run.config if config is None else config
+    if moved:
+        config = run.with_data_found(config)
     opened = processes.node_first(lambda: open_config_data(config))
     run.check_same(facts_of(opened))
     return config, opened

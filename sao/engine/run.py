@@ -126,10 +126,9 @@ class Run:
             reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
             raise InputError(f"{self._facts_file} cannot be read: {reason}") from None
 
-    @property
-    def config_with_data(self) -> Config:
+    def with_data_found(self, config: Config) -> Config:
         """The configuration with the path at which the data is now."""
-        return with_data_found(self.config, self.folder, self.facts.place if self._facts_file.exists() else None)
+        return with_data_found(config, self.folder, self.facts.place if self._facts_file.exists() else None)
 
     @property
     def _facts_file(self) -> Path:

@@ -84,7 +84,7 @@ def test_help_says_what_to_do_first(capsys):
         (["train", "--train.batch", "--dry-run"], ["--train.batch needs a value"]),
         (["train", "--out"], ["--out", "expected one argument"]),
         (["resume"], ["RUN"]),
-        (["resume", "x", "--train.batch", "3"], ["resume does not take --train.batch"]),
+        (["embed", "x", "y", "-o", "z", "--train.batch", "3"], ["embed does not take --train.batch"]),
         (["presets", "digit"], ["'digit'", "did you mean digits?"]),
         (["tran"], ["'tran'", "train"]),
         ([], ["COMMAND"]),
