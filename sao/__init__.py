@@ -22,3 +22,8 @@ def __getattr__(name: str) -> Any:
 
         return estimator.StructuralEmbedding
     raise AttributeError(f"module 'sao' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What a person, or a shell that completes names, may ask for."""
+    return sorted({*globals(), *__all__})

@@ -3,12 +3,16 @@
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sao.commands.output import writable
 from sao.errors import InputError
 from sao.files import written
+
+if TYPE_CHECKING:  # torch comes with it
+    from sao.data.samples import Samples
 
 ENDINGS = (".npz", ".csv", ".parquet")
 
@@ -27,35 +31,52 @@ def run(arguments: Namespace) -> None:
     names = list(samples.names) if samples.names is not None else [str(i) for i in range(len(samples))]
     writers: dict[str, Callable] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
     with written(target) as temporary:
-        writers[target.suffix](temporary, names, features, samples.labels)
+        writers[target.suffix](temporary, names, features, samples)
     print(f"{len(features)} x {features.shape[1]} {arguments.feature} features of step {model.step} in {target}")
 
 
-def _npz(path: Path, names: list[str], features: np.ndarray, labels: np.ndarray | None) -> None:
-    extra = {} if labels is None else {"labels": labels}
+def _npz(path: Path, names: list[str], features: np.ndarray, samples: "Samples") -> None:
+    """Labels as numbers, and of which class each number is."""
+    extra = {} if samples.labels is None else {"labels": samples.labels}
+    if samples.labels is not None and samples.class_names is not None:
+        extra["class_names"] = np.array([str(name) for name in samples.class_names])
     with path.open("wb") as file:
         np.savez(file, allow_pickle=False, names=np.array(names), features=features, **extra)
 
 
-def _csv(path: Path, names: list[str], features: np.ndarray, labels: np.ndarray | None) -> None:
+def _csv(path: Path, names: list[str], features: np.ndarray, samples: "Samples") -> None:
     import csv
 
+    labels = _labels(samples)
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file)
         writer.writerow(["name", *([] if labels is None else ["label"]), *(f"f{i}" for i in range(features.shape[1]))])
         for index, name in enumerate(names):
-            label = [] if labels is None else [int(labels[index])]
+            label = [] if labels is None else [labels[index]]
             writer.writerow([name, *label, *(f"{value:.9g}" for value in features[index])])
 
 
-def _parquet(path: Path, names: list[str], features: np.ndarray, labels: np.ndarray | None) -> None:
+def _parquet(path: Path, names: list[str], features: np.ndarray, samples: "Samples") -> None:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise InputError("writing .parquet needs pyarrow: pip install 'sao[tables]', or write .npz or .csv") from None
-    columns = {"name": pyarrow.array([name.encode("utf-8", "backslashreplace").decode() for name in names])}
+    labels = _labels(samples)
+    columns = {"name": pyarrow.array([_plain(name) for name in names])}
     if labels is not None:
-        columns["label"] = pyarrow.array(labels)
+        columns["label"] = pyarrow.array([_plain(label) for label in labels])
     columns |= {f"f{i}": pyarrow.array(features[:, i]) for i in range(features.shape[1])}
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
+
+
+def _labels(samples: "Samples") -> list[str] | None:
+    """The class of each sample by its name, where classes have names, else by its number."""
+    if samples.labels is None:
+        return None
+    names = samples.class_names
+    return [str(code) if names is None else str(names[code]) for code in samples.labels.tolist()]
+
+
+def _plain(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -7,41 +7,114 @@ import numpy as np
 
 from sao.commands.training import reading_progress
 from sao.data import sources
+from sao.data.file_source import Skipped
 from sao.data.open import open_data
-from sao.data.samples import Images, Samples, Vectors
+from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.data.tables import Standardiser
-from sao.data.user_files import open_for_embedding
+from sao.data.user_files import Opened, open_for_embedding, open_path
+from sao.engine.run import DataFacts
 from sao.errors import InputError
 from sao.model import Model
+
+GREY = np.array([0.299, 0.587, 0.114])  # the weights of red, green and blue that images in files become grey by
 
 
 def open_for(model: Model, data: str) -> Samples:
     """Every sample of a path; of a named data set the training part followed by the held-out one."""
     if data in sources.NAMES:
-        opened = open_data(data, folder=model.config.data.folder, size=model.config.data.size, seed=model.config.seed)
-        for note in opened.notes:
-            print(note, file=sys.stderr)
-        samples = _joined(opened.dataset.train, opened.dataset.test)
-        if samples.shape != model.facts.shape:
-            raise InputError(f"{data} has samples of shape {samples.shape}, the run was trained on {model.facts.shape}")
-        return samples
-    if not Path(data).exists():
-        raise InputError(f"there is no file or folder {data}")
-    stored = model.facts.standardiser
+        opened = _named(model, data)
+        _say(opened.notes, [])
+        return _joined(opened.dataset.train, opened.dataset.test)
+    _check_there(data)
     samples, skipped, notes = open_for_embedding(
         data,
         shape=model.facts.shape,
-        standardiser=None if stored is None else Standardiser.from_dict(stored),
+        standardiser=_standardiser(model.facts),
         fit=model.config.data.fit,
         progress=reading_progress,
     )
+    _say(notes, skipped)
+    return samples
+
+
+def open_split_for(model: Model, data: str) -> Opened:
+    """Other data than the run's, with a training and a held-out part of its own, as the run's own was prepared.
+
+    The parts are those of the data (folders train/ and test/, arrays x_train and x_test), or else split as the run's were.
+    """
+    if data in sources.NAMES:
+        return _named(model, data)
+    _check_there(data)
+    config = model.config
+    return open_path(
+        data,
+        shape=model.facts.shape,
+        standardiser=_standardiser(model.facts),
+        fit=config.data.fit,
+        strict=config.data.strict,
+        held_out=config.data.held_out,
+        seed=config.seed,
+        progress=reading_progress,
+    )
+
+
+def _named(model: Model, name: str) -> Opened:
+    config = model.config
+    opened = open_data(name, folder=config.data.folder, held_out=config.data.held_out, seed=config.seed)
+    dataset, notes = as_trained(opened.dataset, model.facts.shape)
+    return Opened(dataset, opened.skipped, opened.notes + notes)
+
+
+def as_trained(dataset: Dataset, shape: tuple[int, ...]) -> tuple[Dataset, list[str]]:
+    """Images in the size and the colours of a network's input, and what was done to them."""
+    there = dataset.train.shape
+    if there == tuple(shape):
+        return dataset, []
+    if len(there) != 3 or len(shape) != 3 or shape[1] != shape[2]:
+        raise InputError(f"{dataset.name} has samples of shape {there}, the run was trained on {tuple(shape)}")
+    channels, size, _ = shape
+    notes = []
+    if there[1:] != (size, size):
+        dataset = sources.resized(dataset, size)
+        notes.append(f"images of {there[2]}x{there[1]} pixels were resized to {size}x{size}, as the network was trained")
+    if there[0] != channels:
+        parts = [_recoloured(part, channels) for part in (dataset.train, dataset.test) if isinstance(part, Images)]
+        dataset = Dataset(dataset.name, *parts)
+        notes.append(
+            f"images were made {'grey' if channels == 1 else 'colour (three equal channels)'}, as the network was trained"
+        )
+    return dataset, notes
+
+
+def _recoloured(images: Images, channels: int) -> Images:
+    pixels = images.pixels
+    if channels == 1:
+        pixels = np.concatenate(
+            [(part @ GREY + 0.5).astype(np.uint8) for part in np.array_split(pixels, -(-len(pixels) // 4096))]
+        )
+        pixels = pixels[..., None]
+    else:
+        pixels = np.repeat(pixels, channels, axis=3)
+    return Images(pixels, images.labels, images.names, images.class_names)
+
+
+def _standardiser(facts: DataFacts) -> Standardiser | None:
+    return None if facts.standardiser is None else Standardiser.from_dict(facts.standardiser)
+
+
+def _check_there(data: str) -> None:
+    if not Path(data).exists():
+        raise InputError(f"there is no file or folder {data}")
+
+
+def _say(notes: list[str], skipped: list[Skipped]) -> None:
+    """To people: what a command writes may go to another program."""
     for note in notes:
         print(note, file=sys.stderr)
     for item in skipped[:5]:
         print(f"skipped {item.name}: {item.reason}", file=sys.stderr)
     if len(skipped) > 5:
         print(f"… and {len(skipped) - 5} more items were skipped", file=sys.stderr)
-    return samples
 
 
 def _joined(train: Samples, test: Samples) -> Samples:

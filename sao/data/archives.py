@@ -15,17 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from sao.data.decode import MAX_FILE_BYTES, Failure, Loaded
+from sao.data.decode import MAX_FILE_BYTES, Failure, Loaded, is_picture
 from sao.data.file_source import Entry, Skipped, Source, is_litter_path
-from sao.data.folder import Folder
+from sao.data.folder import Folder, SingleFile
 from sao.errors import InputError, printable
 from sao.npz import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
 
 
 def open_source(path: Path, exclude: Path | None = None) -> Source:
-    """The folder or archive at this path; `exclude` (the cache) is passed over if it lies inside."""
+    """The folder, archive or single image at this path; `exclude` (the cache) is passed over if it lies inside."""
     if path.is_dir():
         return Folder(path, exclude)
+    if is_picture(path):
+        return SingleFile(path)
     with open(path, "rb") as stream:
         zipped = stream.read(2) == b"PK"
     return ZipArchive(path) if zipped or zipfile.is_zipfile(path) else TarArchive(path)

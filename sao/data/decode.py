@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -21,6 +22,7 @@ from sao.errors import printable
 
 # The list is closed on purpose: Pillow's other readers include ones that start programs (EPS) or fetch nothing we want.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 MAX_PIXELS = 100_000_000
 MAX_FILE_BYTES = 256 * 2**20
 PAD_VALUE = 127  # zero after scaling to [-1, 1], which is what a zero-padded convolution sees beyond the border
@@ -71,6 +73,11 @@ class Picture:
 
 
 Loaded = str | bytes | Failure  # a path still to be read, bytes already read, or the reason why there are none
+
+
+def is_picture(path: Path) -> bool:
+    """By its name or its content: a damaged picture is still meant to be one."""
+    return path.suffix.lower() in ENDINGS or isinstance(inspect_chunk([os.path.realpath(path)])[0], Header)
 
 
 def inspect_chunk(chunk: list[Loaded]) -> list[Header | Failure]:

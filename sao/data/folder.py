@@ -1,4 +1,4 @@
-"""A folder of image files; nothing outside of it is opened, and what cannot be used is named with a reason."""
+"""A folder of image files, or a single one; nothing outside of it is opened, and what cannot be used is named with a reason."""
 
 import os
 import stat
@@ -65,3 +65,18 @@ class Folder:
 
     def _skip(self, name: str, reason: str) -> None:
         self.skipped.append(Skipped(printable(name), reason))
+
+
+class SingleFile:
+    """One image, named by a person: a link to it is followed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = os.path.realpath(path)
+        self.entries = [Entry(path.name, os.path.getsize(self._path))]
+        self.skipped: list[Skipped] = []
+
+    def load(self) -> Iterator[Loaded]:
+        yield self._path
+
+    def digest(self) -> bytes | None:
+        return None

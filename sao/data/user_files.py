@@ -14,6 +14,7 @@ import numpy as np
 from sao.data.archives import file_digest, open_source
 from sao.data.arrays import ArrayImages, Arrays, read_arrays
 from sao.data.cache import Cache
+from sao.data.decode import is_picture
 from sao.data.file_source import Skipped
 from sao.data.image_files import FORMAT_VERSION, ImageRequest, Progress, Reading, check_enough, read_pictures, strict_error
 from sao.data.samples import Dataset, Samples
@@ -48,15 +49,22 @@ def open_path(
     held_out: float = 0.1,
     seed: int = 0,
     length_scale: float = 16.0,
+    shape: Sequence[int] | None = None,
+    standardiser: Standardiser | None = None,
     cache_folder: Path | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Opened:
-    """A training and a held-out part from any path; labels, if there are any, are for evaluation only."""
+    """A training and a held-out part from any path; labels, if there are any, are for evaluation only.
+
+    With the `shape` and the `standardiser` of a trained network, the data is brought into the form that it expects.
+    """
     path = Path(path)
     reading = Reading(printable(str(path)), FEWEST_SAMPLES, True, workers, strict, progress)
-    request = ImageRequest(size, channels, fit)
-    found, skipped, notes = _read(path, request, use_labels, Cache(cache_folder), reading, None)
+    request = ImageRequest(size, channels, fit) if shape is None else _request_for(shape, fit)
+    found, skipped, notes = _read(path, request, use_labels, Cache(cache_folder), reading, standardiser)
+    if shape is not None:
+        _check_kind(found, shape, reading)
     if found.parts is None:
         classes = None if found.labels is None else found.labels.codes
         parts = held_out_rows(len(found.names), classes, held_out, seed)
@@ -68,9 +76,12 @@ def open_path(
     name = printable(path.resolve().stem) or "data"
     if isinstance(found, UnsplitImages):
         return Opened(Dataset(name, found.take(parts[0]), found.take(parts[1])), skipped, notes)
-    standardiser = Standardiser.fit(found.values[parts[0]], found.columns, length_scale, seed)
-    notes += _standardiser_notes(standardiser, found.columns, length_scale)
+    if shape is None:
+        standardiser = Standardiser.fit(found.values[parts[0]], found.columns, length_scale, seed)
+        notes += _standardiser_notes(standardiser, found.columns, length_scale)
     train, test = (found.take(rows, standardiser) for rows in parts)
+    if shape is not None:
+        _check_columns(train, shape, reading)
     return Opened(Dataset(name, train, test), skipped, notes, standardiser)
 
 
@@ -89,23 +100,34 @@ def open_for_embedding(
     """Every usable sample of a path, in order and unsplit, in the shape (c, h, w) or (d,) that a trained network expects."""
     path = Path(path)
     reading = Reading(printable(str(path)), 1, False, workers, strict, progress)
-    if len(shape) == 3:
-        if shape[1] != shape[2]:
-            raise InputError(f"the network expects images of shape {tuple(shape)}, and only square ones can be read")
-        request = ImageRequest(shape[1], shape[0], fit)
-    else:
-        request = ImageRequest(None, None, fit)
-    found, skipped, notes = _read(path, request, use_labels, Cache(cache_folder), reading, standardiser)
-    if isinstance(found, UnsplitImages) != (len(shape) == 3):
-        kinds = ("vectors", "images") if isinstance(found, UnsplitImages) else ("images", "vectors")
-        raise InputError(f"the network was trained on {kinds[0]} and {reading.where} holds {kinds[1]}: give {kinds[0]}")
+    found, skipped, notes = _read(path, _request_for(shape, fit), use_labels, Cache(cache_folder), reading, standardiser)
+    _check_kind(found, shape, reading)
     everything = np.arange(len(found.names))
     if isinstance(found, UnsplitImages):
         return found.take(everything), skipped, notes
     samples = found.take(everything, standardiser)
+    _check_columns(samples, shape, reading)
+    return samples, skipped, notes
+
+
+def _request_for(shape: Sequence[int], fit: Literal["crop", "pad"]) -> ImageRequest:
+    """Images as a network of this input shape expects them."""
+    if len(shape) != 3:
+        return ImageRequest(None, None, fit)
+    if shape[1] != shape[2]:
+        raise InputError(f"the network expects images of shape {tuple(shape)}, and only square ones can be read")
+    return ImageRequest(shape[1], shape[0], fit)
+
+
+def _check_kind(found: UnsplitImages | UnsplitVectors, shape: Sequence[int], reading: Reading) -> None:
+    if isinstance(found, UnsplitImages) != (len(shape) == 3):
+        kinds = ("vectors", "images") if isinstance(found, UnsplitImages) else ("images", "vectors")
+        raise InputError(f"the network was trained on {kinds[0]} and {reading.where} holds {kinds[1]}: give {kinds[0]}")
+
+
+def _check_columns(samples: Samples, shape: Sequence[int], reading: Reading) -> None:
     if samples.shape != tuple(shape):
         raise InputError(f"{reading.where} has {samples.shape[0]} columns and the network expects {shape[0]}")
-    return samples, skipped, notes
 
 
 def _read(
@@ -144,11 +166,13 @@ def _kind(path: Path) -> Literal["files", "arrays", "table"]:
             return "table"
         if start.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x5d\x00\x00")) or tarfile.is_tarfile(path):
             return "files"
+        if is_picture(path):
+            return "files"
     except FileNotFoundError:
         raise InputError(f"there is no file or folder {where}: check the path") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{where} cannot be read ({getattr(error, 'strerror', None) or error}): check it") from None
-    raise InputError(f"{where} is not data of a known kind: give a folder, .zip, .tar, .npy, .npz, .csv or .parquet")
+    raise InputError(f"{where} is not data of a known kind: give a folder, .zip, .tar, .npy, .npz, .csv, .parquet or an image")
 
 
 def _is_npz(path: Path) -> bool:

@@ -68,8 +68,14 @@ def load_newest(folder: Path, method: Method, report: Callable[[str], None]) -> 
         except InputError as error:
             reasons.append(str(error))
             report(f"{error}; trying the one before")
-    found = "; ".join(reasons) or "there is none yet"
-    raise InputError(f"there is no usable checkpoint in {folder} ({found}): start again with `sao train … --overwrite`")
+    if not reasons:
+        raise InputError(
+            f"{folder.parent} has no checkpoint yet: wait until the training that makes it has written its first "
+            f"(log.checkpoint_every), or go on with `sao resume {folder.parent}`"
+        )
+    raise InputError(
+        f"there is no usable checkpoint in {folder} ({'; '.join(reasons)}): start again with `sao train … --overwrite`"
+    )
 
 
 def load(path: Path, method: Method) -> int:

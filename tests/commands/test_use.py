@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,10 @@ from PIL import Image
 
 import sao
 from sao.cli import main
+from sao.commands.inputs import open_for, open_split_for
+from sao.data.samples import Images
+from sao.engine.data_place import with_data
+from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 
 
@@ -79,6 +85,107 @@ def test_embed_keeps_names_in_every_format(run, pictures, tmp_path, capsys):
     np.testing.assert_array_equal(np.float32(table["f3"]), arrays["features"][:, 3])
     # The same pixels through the model give the same features as through the file.
     np.testing.assert_allclose(sao.load(run).embed(tiny.dataset().test)[:30], arrays["features"], rtol=1e-4, atol=1e-5)
+
+
+def test_class_names_are_kept_in_every_format(run, pictures, tmp_path):
+    data = tmp_path / "sorted"
+    for index, path in enumerate(sorted(pictures.glob("*.png"))):
+        place = data / ("cats" if index % 3 else "dogs, small")
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    for ending in ("npz", "csv", "parquet"):
+        assert main(["embed", str(run), str(data), "-o", str(tmp_path / f"f.{ending}")]) == 0
+    with (tmp_path / "f.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    expected = [row["name"].split("/")[0] for row in rows]
+    assert set(expected) == {"cats", "dogs, small"}
+    assert [row["label"] for row in rows] == expected
+    arrays = np.load(tmp_path / "f.npz", allow_pickle=False)
+    assert list(arrays["class_names"][arrays["labels"]]) == expected
+    from pyarrow import parquet
+
+    assert parquet.read_table(tmp_path / "f.parquet").to_pydict()["label"] == expected
+
+
+def test_embed_a_single_image(run, pictures, tmp_path, capsys):
+    photo = tmp_path / "photo.jpg"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(photo)
+    for path, name in ((pictures / "03.png", "03.png"), (photo, "photo.jpg")):
+        assert main(["embed", str(run), str(path), "-o", str(tmp_path / "f.npz")]) == 0
+        assert list(np.load(tmp_path / "f.npz")["names"]) == [name]
+    said = capsys.readouterr().err
+    assert "images of 40x30 pixels were centre-cropped to squares and resized to 8x8" in said
+    assert main(["embed", str(run), str(pictures), "-o", str(tmp_path / "all.npz")]) == 0
+    assert main(["embed", str(run), str(pictures / "03.png"), "-o", str(tmp_path / "one.npz")]) == 0
+    every, one = (np.load(tmp_path / name)["features"] for name in ("all.npz", "one.npz"))
+    np.testing.assert_allclose(one, every[3:4], rtol=1e-5, atol=1e-6)
+    photo.write_bytes(photo.read_bytes()[:100])
+    assert main(["embed", str(run), str(photo), "-o", str(tmp_path / "f.npz")]) == 2
+    assert "photo.jpg: damaged" in capsys.readouterr().err
+
+
+def test_a_named_data_set_of_another_size_and_colour_is_brought_to_the_networks(run, tmp_path, capsys):
+    model = sao.load(run)
+    colour = np.random.default_rng(0).integers(0, 256, (30, 16, 16, 3), dtype=np.uint8)
+    np.savez(tmp_path / "cifar10.npz", x_train=colour[:20], x_test=colour[20:])
+    model.config = with_data(model.config, folder=str(tmp_path))
+    samples = open_for(model, "cifar10")
+    said = capsys.readouterr().err
+    assert "images of 16x16 pixels were resized to 8x8" in said
+    assert "images were made grey" in said
+    assert samples.shape == (1, 8, 8)
+    grey = Image.fromarray(colour[4]).convert("L").resize((8, 8), Image.Resampling.BILINEAR)
+    assert isinstance(samples, Images)
+    assert np.abs(np.asarray(grey, int) - samples.pixels[4, ..., 0].astype(int)).max() <= 3
+
+
+def test_data_for_evaluation_is_prepared_as_the_run_prepared_its_own(run, tmp_path):
+    model = sao.load(run)
+    draws = np.random.default_rng(0)
+    for part in ("train", "test"):
+        for index in range(12):
+            place = tmp_path / "other" / part / ("b" if index % 2 else "a")
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(draws.integers(0, 256, (20, 14, 3), dtype=np.uint8)).save(place / f"{index}.png")
+    opened = open_split_for(model, str(tmp_path / "other"))
+    assert opened.dataset.train.shape == opened.dataset.test.shape == (1, 8, 8)
+    assert (len(opened.dataset.train), len(opened.dataset.test), opened.dataset.classes) == (12, 12, 2)
+    assert "images of 14x20 pixels were centre-cropped to squares and resized to 8x8" in opened.notes
+    with pytest.raises(InputError, match="no file or folder"):
+        open_split_for(model, str(tmp_path / "nowhere"))
+
+
+def test_rows_for_evaluation_are_scaled_by_the_runs_own_statistics(tmp_path):
+    draws, data = np.random.default_rng(0), tmp_path / "rows.npy"
+    np.save(data, draws.normal(3, 5, (40, 4)))
+    assert main(["train", "--data", str(data), "--out", str(tmp_path / "run"), "--train.steps", "2"]) == 0
+    model, other = sao.load(tmp_path / "run"), draws.normal(100, 1, (30, 4))
+    np.savez(tmp_path / "other.npz", x_train=other[:20], x_test=other[20:])
+    opened = open_split_for(model, str(tmp_path / "other.npz"))
+    expected = model.samples(other[:20])
+    np.testing.assert_array_equal(opened.dataset.train.inputs(slice(None)), expected.inputs(slice(None)))
+    np.save(tmp_path / "wide.npy", draws.normal(0, 1, (30, 5)))
+    with pytest.raises(InputError, match="trained on 4 columns"):
+        open_split_for(model, str(tmp_path / "wide.npy"))
+
+
+def test_before_the_first_checkpoint_the_advice_is_to_wait(tmp_path, capsys):
+    Run.create(tmp_path / "run", tiny.config(), DataFacts.of(tiny.dataset()))
+    assert main(["embed", str(tmp_path / "run"), "digits", "-o", str(tmp_path / "f.npz")]) == 2
+    said = capsys.readouterr().err
+    assert "no checkpoint yet: wait" in said
+    assert f"sao resume {tmp_path / 'run'}" in said
+    assert "overwrite" not in said
+
+
+def test_what_the_package_offers_is_listed():
+    assert {"load", "Model", "StructuralEmbedding"} <= set(dir(sao))
+
+
+def test_the_progress_line_names_its_losses(run, tmp_path, capsys):
+    assert main(["train", *tiny.words(train__steps=2), "--out", str(tmp_path / "run")]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("step 2/2"))
+    assert re.search(r"discriminator distance -?\d+\.\d{3}  generator distance -?\d+\.\d{3}$", line), line
 
 
 def test_embed_a_named_data_set(run, tmp_path):

@@ -139,7 +139,7 @@ def test_nothing_usable_is_one_line_that_names_each(folder):
     assert "\n" not in str(refusal.value)
     for step in (1, 2):
         assert f"step-0000000{step} is damaged" in str(refusal.value)
-    with pytest.raises(InputError, match="none yet"):
+    with pytest.raises(InputError, match="no checkpoint yet: wait"):
         load(folder / "nowhere")
 
 
