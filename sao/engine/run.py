@@ -88,12 +88,6 @@ class Run:
             )
         return cls(folder)
 
-    @property
-    def version(self) -> str:
-        """The version of sao that made the run."""
-        mark = read_mark(self.folder)
-        return "0.1" if mark is None else mark["sao"]
-
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other processes from training here. The system lets go of the lock when this process ends, however it ends."""
@@ -114,9 +108,10 @@ class Run:
         try:
             return configuration.load(self.folder / CONFIG)
         except InputError as error:
-            if self.version == __version__:
+            mark = read_mark(self.folder)
+            if mark is None or mark["sao"] == __version__:
                 raise
-            raise InputError(f"{error} (the run was written by sao {self.version}, this is {__version__})") from None
+            raise InputError(f"{error} (the run was written by sao {mark['sao']}, this is {__version__})") from None
 
     @property
     def facts(self) -> DataFacts:

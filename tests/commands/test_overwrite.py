@@ -111,13 +111,12 @@ def test_a_project_is_not_emptied(tmp_path, monkeypatch, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "main.py"}
 
 
-def test_a_run_of_version_0_1_is_not_replaced_but_still_opens(run, capsys):
+def test_a_run_without_the_mark_is_not_replaced_but_still_opens(run, capsys):
     (run / "sao-run.json").unlink()
     before = contents(run)
     assert f"sao resume {run}" in refused(capsys, "train", *words(), "--out", run, "--overwrite")
     assert contents(run) == before
     assert sao.load(run).step == OLD
-    assert Run.open(run).version == "0.1"
     assert main(["resume", str(run)]) == 0
 
 

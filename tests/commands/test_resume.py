@@ -81,7 +81,7 @@ def test_other_options_hold_from_here_on(made, tmp_path, capsys):
         (["--train.steps", "many"], "train.steps"),
         (["--train.stesp", "9"], "train.steps"),
         (["--data.source", "spirals"], "--data PATH"),
-        (["--generator.width", "5"], "of another network"),
+        (["--method.generator.width", "5"], "of another network"),
         (["--data", "spirals"], "the data has changed"),
     ],
 )
