@@ -97,12 +97,18 @@ class ArrayImages:
     def __len__(self) -> int:
         return sum(map(len, self._parts))
 
-    def blocks(self, rows: np.ndarray) -> Iterator[np.ndarray]:
-        """The finished images of these rows of the usable ones, counted through training and test array."""
-        rows = self.usable[rows]
+    def blocks(self) -> Iterator[np.ndarray]:
+        """The finished images of all usable rows, counted through training and test array."""
         step = self._block_length()
-        for start in range(0, len(rows), step):
-            yield self._finish(self._take(rows[start : start + step]))
+        for start in range(0, len(self.usable), step):
+            yield self._finish(self._take(self.usable[start : start + step]))
+
+    def unchanged(self) -> np.ndarray | None:
+        """The array itself where every image of it is used as it is."""
+        images = self._parts[0]
+        finished = (self.recipe.size, self.recipe.size, self.recipe.channels)
+        same = len(self._parts) == 1 and images.dtype == np.uint8 and images.shape[1:] == finished
+        return images if same else None
 
     def _finish(self, values: np.ndarray) -> np.ndarray:
         if values.dtype != np.uint8:

@@ -7,14 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sao.data.rows import Rows, select_rows
 from sao.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """uint8 pixels (n, h, w, c), in memory or memory-mapped; labels are for evaluation and never reach training."""
+    """uint8 pixels (n, h, w, c), in memory, memory-mapped or an index of such; labels are for evaluation only."""
 
-    pixels: np.ndarray
+    pixels: Rows
     labels: np.ndarray | None = None
     names: Sequence[str] | None = None
     class_names: Sequence[str] | None = None
@@ -35,10 +36,11 @@ class Images:
 
     def inputs(self, rows: np.ndarray | slice) -> Tensor:
         """Network input for these rows: float32 (n, c, h, w) in [-1, 1]."""
-        return pixels_to_inputs(torch.from_numpy(np.ascontiguousarray(self.pixels[rows])))
+        # A part of a file that is mapped to be read only is copied: torch warns of what it may not write to.
+        return pixels_to_inputs(torch.from_numpy(np.require(self.pixels[rows], requirements=("C", "W"))))
 
     def select(self, rows: np.ndarray) -> "Images":
-        return Images(self.pixels[rows], *_selected(rows, self.labels, self.names), self.class_names)
+        return Images(select_rows(self.pixels, rows), *_selected(rows, self.labels, self.names), self.class_names)
 
 
 @dataclass(frozen=True, eq=False)

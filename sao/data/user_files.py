@@ -1,5 +1,6 @@
 """Anyone's data: a folder or archive of images, an array, or a table, as a Dataset; bad items are skipped and named."""
 
+import math
 import os
 import stat
 import tarfile
@@ -11,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from sao.data import rows
 from sao.data.archives import file_digest, open_source
 from sao.data.arrays import ArrayImages, Arrays, read_arrays
 from sao.data.cache import Cache
@@ -188,7 +190,7 @@ def _from_files(path: Path, request: ImageRequest, use_labels: bool, cache: Cach
     pictures = read_pictures(open_source(path, cache.folder), request, cache, reading)
     layout = layout_of(pictures.names, use_labels, reading.split)
     names = [printable(name) for name in pictures.names]
-    found = UnsplitImages(pictures.pixels, lambda: pictures.key, cache, names, layout.labels, layout.parts)
+    found = UnsplitImages(pictures.pixels, names, layout.labels, layout.parts)
     return found, pictures.skipped, pictures.notes + layout.notes
 
 
@@ -199,12 +201,25 @@ def _from_images(path: Path, arrays: Arrays, request: ImageRequest, use_labels: 
     labels, notes = _array_labels(arrays, images.usable, use_labels)
     parts = _array_parts(arrays, images.usable)
     names = [f"row {row}" for row in images.usable]
-    return UnsplitImages(images, lambda: _array_key(path, images), cache, names, labels, parts), skipped, images.notes + notes
+    pixels = _array_pixels(path, images, cache)
+    return UnsplitImages(pixels, names, labels, parts), skipped, images.notes + notes
 
 
-def _array_key(path: Path, images: ArrayImages) -> str:
-    recipe = images.recipe
-    return f"arrays-{FORMAT_VERSION}-{recipe.size}-{recipe.channels}-{recipe.fit}-{file_digest(path).hex()}"
+def _array_pixels(path: Path, images: ArrayImages, cache: Cache) -> np.ndarray:
+    """The finished images: as they lie in the file where they may, else in memory up to a size, beyond it in the cache."""
+    if (unchanged := images.unchanged()) is not None:
+        return unchanged
+    recipe, count = images.recipe, len(images.usable)
+    shape = (recipe.size, recipe.size, recipe.channels)
+    if count * math.prod(shape) <= rows.IN_MEMORY_BYTES:
+        return np.concatenate(list(images.blocks()))
+    key = f"arrays-{FORMAT_VERSION}-{recipe.size}-{recipe.channels}-{recipe.fit}-{file_digest(path).hex()}"
+    if (stored := cache.read(key)) is not None:
+        return stored.pixels
+    with cache.writer(shape, count) as writer:
+        for block in images.blocks():
+            writer.append(block)
+        return writer.commit(key, {}).pixels
 
 
 def _from_vectors(arrays: Arrays, use_labels: bool, reading: Reading) -> _Read:

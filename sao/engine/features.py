@@ -35,4 +35,4 @@ def extract_together(function: Function, samples: Samples, device: torch.device,
 def raw_inputs(samples: Samples) -> np.ndarray:
     """The samples themselves as rows, the baseline that any embedding has to beat."""
     values = samples.pixels if isinstance(samples, Images) else samples.rows
-    return values.reshape(len(samples), -1).astype(np.float32)
+    return np.asarray(values).reshape(len(samples), -1).astype(np.float32)

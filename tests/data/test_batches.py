@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from sao.data.batches import Batches
+from sao.data.rows import SelectedRows
 from sao.data.samples import Images, Vectors
 from sao.randomness import batch_rows
 
@@ -36,6 +37,25 @@ def test_data_too_large_for_the_device_is_read_row_by_row(pixels):
     assert large._values is None
     rows = torch.tensor([7, 3, 3, 49, 0])
     assert torch.equal(large.inputs(rows), Batches(Images(pixels), DEVICE).inputs(rows))
+
+
+def test_an_accelerator_keeps_what_fits_also_of_a_map_or_an_index(pixels, tmp_path):
+    np.save(tmp_path / "pixels.npy", pixels)
+    mapped = np.load(tmp_path / "pixels.npy", mmap_mode="r")
+    for values in (mapped, SelectedRows(mapped, np.arange(0, 50, 3))):
+        batches = Batches(Images(values), torch.device("meta"))
+        assert batches._values is not None
+        assert (batches._values.shape, batches._values.dtype) == (values.shape, torch.uint8)
+        assert batches.inputs(torch.tensor([3, 1])).shape == (2, 3, 8, 8)
+        assert Batches(Images(values), torch.device("meta"), resident_bytes=1000)._values is None
+
+
+def test_rows_of_an_index_are_those_of_the_copy(pixels):
+    chosen = np.random.default_rng(1).permutation(50)[:30]
+    index, copy = Batches(Images(SelectedRows(pixels, chosen)), DEVICE), Batches(Images(pixels[chosen]), DEVICE)
+    assert index._values is None
+    rows = torch.tensor([29, 0, 7, 7])
+    assert torch.equal(index.inputs(rows), copy.inputs(rows))
 
 
 def test_vectors_are_given_as_they_are(tmp_path):

@@ -164,7 +164,7 @@ def test_images_can_be_resized():
     assert data.train.shape == (1, 16, 16)
     assert np.array_equal(data.train.labels, tiny.dataset().train.labels)  # pyright: ignore[reportArgumentType]
     small = sources.resized(data, 8)
-    there_and_back, original = images(small.train).pixels.ravel(), images(tiny.dataset().train).pixels.ravel()
+    there_and_back, original = np.ravel(images(small.train).pixels), np.ravel(images(tiny.dataset().train).pixels)
     assert np.corrcoef(there_and_back, original)[0, 1] > 0.9
     assert sources.resized(small, 8) is small
 

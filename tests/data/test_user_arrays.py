@@ -9,7 +9,8 @@ import pytest
 
 from sao import npz
 from sao.data import arrays as reading
-from sao.data import unsplit
+from sao.data import rows
+from sao.data.rows import SelectedRows
 from sao.data.samples import Images, Vectors
 from sao.data.user_files import open_for_embedding, open_path
 from sao.errors import InputError
@@ -135,14 +136,26 @@ def test_vectors_are_standardised_and_scaled(tmp_path):
 
 
 def test_large_arrays_go_through_the_cache_in_blocks(tmp_path, images, monkeypatch):
-    monkeypatch.setattr(unsplit, "IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(rows, "IN_MEMORY_BYTES", 1000)
     monkeypatch.setattr(reading, "BLOCK_BYTES", 5000)
     for _ in range(2):
         opened = open_path(saved(tmp_path, images / 255), cache_folder=tmp_path / "cache")
         assert isinstance(opened.dataset.train, Images)
-        assert isinstance(opened.dataset.train.pixels, np.memmap)
+        assert isinstance(opened.dataset.train.pixels, SelectedRows)
         np.testing.assert_array_equal(all_pixels(opened), images)
-    assert len(list((tmp_path / "cache").iterdir())) == 2
+    assert len(list((tmp_path / "cache").iterdir())) == 1  # both parts are an index of it
+
+
+def test_images_that_need_no_change_are_not_copied_at_all(tmp_path, images, monkeypatch):
+    monkeypatch.setattr(rows, "IN_MEMORY_BYTES", 1000)
+    opened = open_path(saved(tmp_path, images), cache_folder=tmp_path / "cache")
+    for part in (opened.dataset.train, opened.dataset.test):
+        assert isinstance(part, Images)
+        assert isinstance(part.pixels, SelectedRows)
+        assert isinstance(part.pixels.array, np.memmap)
+        assert part.inputs(slice(0, 2)).shape == (2, 3, 16, 16)
+    np.testing.assert_array_equal(all_pixels(opened), images)
+    assert not (tmp_path / "cache").exists()
 
 
 class Evil:

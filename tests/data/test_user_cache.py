@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sao.data import unsplit
+from sao.data import rows
 from sao.data.cache import Cache
+from sao.data.rows import SelectedRows
 from sao.data.user_files import open_path
 from sao.errors import InputError
 
@@ -180,17 +181,18 @@ def test_a_full_disk_is_one_clear_line(folder, tmp_path, monkeypatch):
         open_path(folder, cache_folder=tmp_path / "cache")
 
 
-def test_a_split_too_large_for_memory_is_mapped_from_the_cache(folder, tmp_path, monkeypatch):
+def test_a_split_too_large_for_memory_is_an_index_into_the_cache_and_not_a_second_copy(folder, tmp_path, monkeypatch):
     small = open_path(folder, cache_folder=tmp_path / "cache").dataset
-    assert not isinstance(small.train.pixels, np.memmap)  # type: ignore[union-attr]
-    monkeypatch.setattr(unsplit, "IN_MEMORY_BYTES", 1000)
+    assert not isinstance(small.train.pixels, SelectedRows)  # type: ignore[union-attr]
+    monkeypatch.setattr(rows, "IN_MEMORY_BYTES", 1000)
     for _ in range(2):
         large = open_path(folder, cache_folder=tmp_path / "cache").dataset
         for one, other in ((small.train, large.train), (small.test, large.test)):
-            assert isinstance(other.pixels, np.memmap)  # type: ignore[union-attr]
+            assert isinstance(other.pixels, SelectedRows)  # type: ignore[union-attr]
+            assert isinstance(other.pixels.array, np.memmap)  # type: ignore[union-attr]
             np.testing.assert_array_equal(one.inputs(slice(None)), other.inputs(slice(None)))
             assert one.names == other.names
-    assert len(entries(tmp_path / "cache")) == 3
+    assert len(entries(tmp_path / "cache")) == 1
 
 
 def test_the_environment_names_the_folder(folder, tmp_path, monkeypatch):

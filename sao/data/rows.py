@@ -1,0 +1,58 @@
+"""Some rows of an array: a split of a large data set is an index, and its rows are read when they are asked for."""
+
+from typing import Any
+
+import numpy as np
+
+IN_MEMORY_BYTES = 512 * 2**20  # what is copied without a second thought
+
+
+class SelectedRows:
+    """`array[rows]` as far as the samples need it; indexing reads from the array, which may be mapped from disk."""
+
+    def __init__(self, array: np.ndarray, rows: np.ndarray) -> None:
+        self.array, self.rows = array, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        """A copy of these rows; behind the rows, indices of the other axes may follow."""
+        first, *others = key if isinstance(key, tuple) else (key,)
+        return self.array[(self.rows[first], *others)]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("selected rows of an array can only be copied")
+        return np.asarray(self[:], dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self.rows), *self.array.shape[1:]
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+
+Rows = np.ndarray | SelectedRows
+
+
+def select_rows(array: Rows, rows: np.ndarray) -> Rows:
+    """Rows of an array: a part of it where they are one run, copied into memory where they are few, else an index."""
+    if isinstance(array, SelectedRows):
+        array, rows = array.array, array.rows[rows]
+    if rows.dtype == bool:
+        rows = np.flatnonzero(rows)
+    if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
+        return array[rows[0] : rows[0] + len(rows)]
+    selected = SelectedRows(array, rows)
+    return selected[:] if selected.nbytes <= IN_MEMORY_BYTES else selected
