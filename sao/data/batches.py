@@ -42,6 +42,7 @@ class Batches:
         assert self.samples.labels is not None, "a method that needs labels is refused where there are none"
         return torch.as_tensor(self.samples.labels[rows.numpy()], dtype=torch.int64).to(self.device)
 
+
 def _half_of_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[1] // 2

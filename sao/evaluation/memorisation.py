@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,7 +75,7 @@ def _nearest(queries: Tensor, reals: Tensor, chunk: int, own: Tensor | None = No
 
 
 def _flat(name: str, values: Any) -> Tensor:
-    tensor = torch.as_tensor(values)
+    tensor = torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values))
     if tensor.ndim < 2:
         raise InputError(f"{name} must be images (n, h, w, c) or features (n, d), got shape {tuple(tensor.shape)}")
     return feature_matrix(name, tensor.flatten(1)).cpu()
