@@ -116,11 +116,10 @@ def test_spectral_normalisation_holds_every_weight_at_norm_one():
 
 
 @pytest.mark.parametrize("spectral", [False, True])
-def test_the_jacobian_penalty_trains_it(spectral):
+def test_the_jacobian_norm_has_a_gradient_in_every_weight(spectral):
     network = narrow(8, spectral=spectral)
     norms = jacobian_norm(network, torch.rand(2, 3, 8, 8), generator=torch.Generator().manual_seed(0))
     norms.sum().backward()
-    assert network.stem.weight.isfinite().all()
     gradients = [p.grad for name, p in network.named_parameters() if p.ndim > 1]
     assert all(g is not None and g.isfinite().all() and g.abs().sum() > 0 for g in gradients)
 
