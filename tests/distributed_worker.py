@@ -34,6 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
     "bhattacharyya": {"method__distance": "bhattacharyya", "method__smooth_every": 2, **_VECTORS},
     "hinge": {"method": "hinge", **_VECTORS},
     "biggan": {"method": "biggan"},
+    "self-conditioned": {"method": "self_conditioned"},  # clustered again before steps 4, 8 and 12
     "supervised": {"method": "supervised", "method__augmentation__flip": "true", "method__augmentation__crop": 0.5},
     "simclr": {"method": "simclr", **_VIEWS, "method__optimiser__kind": "lars"},
     "vicreg": {"method": "vicreg", **_VIEWS, "method__average": 0.9},
@@ -234,6 +235,7 @@ def prepared(name: str) -> tuple[Method, Batches, Any]:
 def make_checkpoint(name: str, folder: Path) -> None:
     method, batches, config = prepared(name)
     for step in range(BEFORE):
+        method.refresh(batches, step)
         method.step(_batch(method, batches, config, step), step)
     checkpoint.save(folder / name, method, BEFORE, keep=1)
 
@@ -244,6 +246,7 @@ def trajectory(name: str, folder: Path) -> None:
     step = checkpoint.load_newest(folder / name, method, report=print)
     found: dict[str, torch.Tensor] = {}
     for index in range(1, STEPS + 1):
+        method.refresh(batches, step)
         scalars = method.step(_batch(method, batches, config, step), step)
         step += 1
         found |= {f"{index}/loss/{key}": value.reshape(1) for key, value in scalars.items()}

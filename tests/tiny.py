@@ -29,6 +29,14 @@ METHODS = {
     "structural": {**RESNET, **GAN, "method.embedding_size": "8", "method.bank": "64"},
     "hinge": {**RESNET, **GAN},
     "biggan": {**GAN, "encoder": "biggan", "encoder.width": "8"},
+    "self_conditioned": {
+        "method.width": "4",
+        "method.latent_size": "8",
+        "method.embedding_size": "4",
+        "method.clusters": "5",
+        "method.clustered": "100",
+        "method.recluster_every": "4",
+    },
     "simclr": {**RESNET, "method.hidden_size": "16", "method.projection_size": "8"},
     "vicreg": {**RESNET, "method.projection_size": "16"},
     "supervised": RESNET,
@@ -82,6 +90,15 @@ def batch(step: int = 0, size: int = 16) -> Batch:
 
 def method(**options: Any) -> Method:
     return new_method(config(**options), dataset(), torch.device("cpu"))
+
+
+def make_steps(learner: Method, first: int, last: int, size: int = 16) -> list[dict[str, torch.Tensor]]:
+    """Steps on the batches of one process, each after what the method does before it; the scalars of each."""
+    batches, found = Batches(dataset().train, torch.device("cpu")), []
+    for step in range(first, last):
+        learner.refresh(batches, step)
+        found.append(learner.step(batch(step, size), step))
+    return found
 
 
 def trained(folder: Path, data: Dataset | None = None, **options: Any) -> tuple[Run, Method]:

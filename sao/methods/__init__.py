@@ -4,7 +4,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from sao.methods import biggan, hinge, random, simclr, structural, supervised, vicreg
+from sao.methods import biggan, hinge, random, self_conditioned, simclr, structural, supervised, vicreg
 from sao.methods.architecture import EncoderOptions
 from sao.methods.method import Batch, Context, Generative, Method, MethodOptions, NonFiniteError, generative
 
@@ -22,7 +22,14 @@ __all__ = [
 ]
 
 AnyMethod = Annotated[
-    structural.Options | hinge.Options | biggan.Options | simclr.Options | vicreg.Options | supervised.Options | random.Options,
+    structural.Options
+    | hinge.Options
+    | biggan.Options
+    | self_conditioned.Options
+    | simclr.Options
+    | vicreg.Options
+    | supervised.Options
+    | random.Options,
     Field(discriminator="name"),
 ]
 METHODS: dict[str, type[MethodOptions]] = {

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import nn
 from torch.optim import Optimizer
 
-from sao.options import Fraction, NonNegativeFloat, PositiveFloat, Strict
+from sao.options import Decay, NonNegativeFloat, PositiveFloat, Strict
 
 MOMENTUM = 0.9
 TRUST = 0.02  # share of a weight's own length that LARS may move it by
@@ -18,7 +18,7 @@ class AdamW(Strict):
     """AdamW with the paper's momenta."""
 
     learning_rate: PositiveFloat = Field(default=2e-4, description="highest learning rate; train.schedule may lower it")
-    betas: tuple[Fraction, Fraction] = Field(default=(0.5, 0.999), description="decay of the first and of the second moment")
+    betas: tuple[Decay, Decay] = Field(default=(0.5, 0.999), description="decay of the first and of the second moment")
     weight_decay: NonNegativeFloat = Field(
         default=0.0, description="share of a weight that is taken off, times the learning rate"
     )
@@ -47,7 +47,7 @@ class ViewsOptimiser(AdamW):
         default="adamw", description="lars: momentum SGD with clipped steps, for large batches"
     )
     learning_rate: PositiveFloat = Field(default=1e-3, description="highest learning rate; train.schedule may lower it")
-    betas: tuple[Fraction, Fraction] = Field(default=(0.9, 0.999), description="of adamw: decay of the first and second moment")
+    betas: tuple[Decay, Decay] = Field(default=(0.9, 0.999), description="of adamw: decay of the first and second moment")
     weight_decay: NonNegativeFloat = Field(default=1e-4, description="weight decay")
 
     def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:

@@ -9,15 +9,11 @@ import pytest
 import tiny
 import torch
 from safetensors.torch import load_file, save_file
+from tiny import make_steps
 
 from sao.engine import checkpoint
 from sao.errors import InputError
 from sao.methods import Method
-
-
-def make_steps(method: Method, first: int, last: int) -> None:
-    for step in range(first, last):
-        method.step(tiny.batch(step), step)
 
 
 def everything(method: Method) -> dict[str, torch.Tensor]:
@@ -55,7 +51,7 @@ def load(folder: Path, method: Method | None = None) -> tuple[int, list[str]]:
     return checkpoint.load_newest(folder, method or tiny.method(), said.append), said
 
 
-@pytest.mark.parametrize("name", ["structural", "supervised", "random"])
+@pytest.mark.parametrize("name", ["structural", "self_conditioned", "supervised", "random"])
 @pytest.mark.parametrize("spectral", [False, True])
 def test_everything_comes_back_and_goes_on_alike(name, spectral, tmp_path):
     if spectral and name not in ("structural", "hinge"):

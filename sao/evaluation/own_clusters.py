@@ -1,0 +1,43 @@
+"""How the clusters that a learner made itself agree with the labels, beside what any clusters of their sizes would score."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sao.evaluation.partitions import nmi, purity
+from sao.evaluation.result import Metric
+
+SHUFFLES = 20  # of the labels, for the level of chance
+
+
+def swapped_purity(clusters: Any, labels: Any) -> float:
+    """Share of samples that belong to the commonest cluster of their class: purity with its arguments exchanged.
+
+    The code of the self-conditioned GAN reports it as purity. It falls as clusters become more, and purity rises.
+    """
+    return purity(labels, clusters)
+
+
+def own_clusters(clusters: Any, labels: Any, k: int, seed: int = 0) -> list[Metric]:
+    """NMI, purity and swapped purity of clusters (n,) out of k, each with its level of chance in the protocol."""
+    measures = {"nmi": nmi, "purity": purity, "purity_swapped": swapped_purity}
+    return [
+        _with_chance(name, measure, np.asarray(clusters), np.asarray(labels), k, seed) for name, measure in measures.items()
+    ]
+
+
+def _with_chance(
+    name: str, measure: Callable[[Any, Any], float], clusters: np.ndarray, labels: np.ndarray, k: int, seed: int
+) -> Metric:
+    draws = np.random.default_rng(seed)
+    chance = float(np.mean([measure(clusters, draws.permutation(labels)) for _ in range(SHUFFLES)]))
+    protocol = {
+        "chance": chance,
+        "chance_is": f"mean over {SHUFFLES} shuffles of the labels",
+        "clusters_by": "the learner itself",
+        "k": k,
+        "classes": len(np.unique(labels)),
+        "n_test": len(labels),
+    }
+    return Metric(name, measure(clusters, labels), None, protocol)

@@ -1,0 +1,27 @@
+"""What two networks that play against each other need of a method: draws of latents, and a partner that stands still."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from sao import distributed, randomness
+
+
+@contextmanager
+def frozen(*networks: nn.Module) -> Iterator[None]:
+    """Gradients pass through the networks, but their parameters take none."""
+    for network in networks:
+        network.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for network in networks:
+            network.requires_grad_(True)
+
+
+def normal_rows(shape: tuple[int, ...], batch: int, seed: int, purpose: str, step: int, like: Tensor) -> Tensor:
+    """This process's rows (n, *shape) of the standard normal draws of a global batch."""
+    draws = torch.randn(batch, *shape, generator=randomness.generator(seed, purpose, step))
+    return draws[distributed.local_slice(batch)].to(like)

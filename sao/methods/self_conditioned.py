@@ -1,0 +1,170 @@
+"""The self-conditioned GAN: a class-conditional GAN whose classes are clusters of its own discriminator's features.
+
+Every now and then the discriminator is copied, some of the training images are clustered in the features of the copy, and the
+clusters get the names of the old ones that they are most like. In between the copy says to which cluster an image belongs.
+"""
+
+import copy
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sao import distributed, randomness
+from sao.errors import InputError
+from sao.methods.architecture import image_shape
+from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars, TrainingData, evaluating
+from sao.methods.optimisers import AdamW
+from sao.methods.players import frozen, normal_rows
+from sao.methods.reclustering import cluster_again, cluster_anew, means_of, nearest
+from sao.methods.views import spread
+from sao.networks import Discriminator
+from sao.networks.self_conditioned import ClusterGenerator, ConvolutionalEncoder
+from sao.options import PositiveInt
+
+CHUNK = 256  # images that are embedded at a time to be clustered
+
+
+ADAM = AdamW(learning_rate=1e-4, betas=(0.0, 0.99))  # the authors', of both players
+
+
+class Options(MethodOptions):
+    """Self-conditioned GAN: it generates by the clusters that its discriminator sees."""
+
+    name: Literal["self_conditioned"] = "self_conditioned"
+    encoders: ClassVar[tuple[str, ...]] = ()
+    generates: ClassVar[bool] = True
+    width: PositiveInt = Field(default=64, description="channels of both networks are multiples of it")
+    latent_size: PositiveInt = Field(default=128, description="numbers in a latent vector")
+    embedding_size: PositiveInt = Field(default=256, description="numbers by which the generator is told a cluster")
+    clusters: PositiveInt = Field(default=100, description="k, clusters that the images are divided into")
+    clustered: PositiveInt = Field(default=25_000, description="training images that are clustered, the same ones each time")
+    recluster_every: PositiveInt = Field(default=25_000, description="steps after which they are clustered again")
+    restarts: PositiveInt = Field(default=10, description="of the first k-means, of which the best is taken")
+    discriminator_optimiser: AdamW = Field(default=ADAM, description="how the discriminator is updated")
+    generator_optimiser: AdamW = Field(default=ADAM, description="how the generator is updated")
+
+    def build(self, context: Context) -> "SelfConditioned":
+        if min(self.clustered, context.samples) < self.clusters:
+            raise InputError(
+                f"method.clusters is {self.clusters} but only {min(self.clustered, context.samples)} images are clustered: "
+                "set --method.clusters to that or less"
+            )
+        return SelfConditioned(self, context)
+
+
+class SelfConditioned(Generative):
+    headline = ("discriminator/real", "discriminator/fake", "generator/fake")
+    centroids: Tensor
+    assigned: Tensor
+    shares: Tensor
+
+    def __init__(self, options: Options, context: Context) -> None:
+        super().__init__()
+        channels, size = image_shape(context.shape, "self_conditioned")
+        k, width, latent_size = options.clusters, options.width, options.latent_size
+        encoder = ConvolutionalEncoder(size, channels, width)
+        self.discriminator = Discriminator(encoder, nn.Linear(encoder.feature_size, k))
+        self.generator = ClusterGenerator(k, size, channels, width, latent_size, options.embedding_size)
+        self.clusterer = copy.deepcopy(encoder).requires_grad_(False)
+        # The last number of a latent says which cluster a sample is of, so that latents alone are enough to make samples.
+        self.latent_shape = (latent_size + 1,)
+        self.options, self.batch, self.seed = options, context.batch, context.seed
+        self.register_buffer("centroids", torch.zeros(k, encoder.feature_size))
+        self.register_buffer("assigned", torch.zeros(min(options.clustered, context.samples), dtype=torch.int64))
+        self.register_buffer("shares", torch.full((k,), 1 / k))
+        self.optimisers = {
+            "discriminator": options.discriminator_optimiser.build(self.discriminator.parameters()),
+            "generator": options.generator_optimiser.build(self.generator.parameters()),
+        }
+
+    # --- clusters ----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def refresh(self, data: TrainingData, step: int) -> None:
+        if step % self.options.recluster_every > 0:
+            return
+        k, options = len(self.centroids), self.options
+        self.clusterer.load_state_dict(self.discriminator.encoder.state_dict())
+        features = self._features_of_clustered(data)
+        if step == 0:
+            draws = randomness.generator(self.seed, "clusters")
+            labels = cluster_anew(features, k, options.restarts, draws)
+        else:
+            labels = cluster_again(features, self.assigned, k)
+        self.assigned.copy_(_of_the_first(labels))
+        self.centroids.copy_(_of_the_first(means_of(features, self.assigned, k)))
+        self.shares.copy_(F.one_hot(self.assigned, k).to(self.shares.dtype).mean(0))
+
+    def _features_of_clustered(self, data: TrainingData) -> Tensor:
+        """Of the images that are clustered, each embedded by one of the processes."""
+        count = len(self.assigned)
+        rows = torch.randperm(len(data), generator=randomness.generator(self.seed, "clustered rows"))[:count]
+        parts = rows[distributed.local_slice(count)].split(CHUNK)
+        return distributed.gather(torch.cat([self._clustered_by(data.inputs(part)) for part in parts]), count)
+
+    def _clustered_by(self, images: Tensor) -> Tensor:
+        """The features in which clusters are told apart."""
+        return self.clusterer(images.to(self.centroids.dtype))
+
+    @torch.no_grad()
+    def clusters_of(self, images: Tensor) -> Tensor:
+        """The cluster (n,) of each image, as the discriminator saw it when it was last copied."""
+        return nearest(self._clustered_by(images), self.centroids)[0]
+
+    # --- the two players ---------------------------------------------------------------------------------------------
+
+    def step(self, batch: Batch, step: int) -> Scalars:
+        """Both players see the same clusters, which are those of the real batch, and the same latents."""
+        clusters = self.clusters_of(batch.inputs)
+        latents = normal_rows((self.generator.latent_size,), self.batch, self.seed, "latents", step, batch.inputs)
+        scalars = self._update_discriminator(batch.inputs, latents, clusters)
+        return scalars | self._update_generator(latents, clusters)
+
+    def _update_discriminator(self, real: Tensor, latents: Tensor, clusters: Tensor) -> Scalars:
+        """−log σ(D(x)_y) − log(1 − σ(D(G(z, y))_y))."""
+        with self.passes(real):
+            with torch.no_grad():
+                fake = self.generator(latents, clusters)
+            of_real, of_fake = (self.discriminator(images)[1].to(real.dtype) for images in (real, fake))
+        rows = torch.cat([_chosen(of_real, clusters), _chosen(of_fake, clusters), of_real.detach()], dim=1)
+        rows = distributed.gather(rows, self.batch)
+        losses = {"real": F.softplus(-rows[:, 0]).mean(), "fake": F.softplus(rows[:, 1]).mean()}
+        return self.descend("discriminator", losses, {"spread": spread(rows[:, 2:])})
+
+    def _update_generator(self, latents: Tensor, clusters: Tensor) -> Scalars:
+        """−log σ(D(G(z, y))_y)."""
+        with frozen(self.discriminator):
+            with self.passes(latents):
+                scores = self.discriminator(self.generator(latents, clusters))[1].to(latents.dtype)
+            scores = distributed.gather(_chosen(scores, clusters), self.batch)
+            return self.descend("generator", {"fake": F.softplus(-scores).mean()}, {})
+
+    # --- use ---------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def features(self, inputs: Tensor) -> Tensor:
+        return self.discriminator.features(inputs)
+
+    def smooth_function(self, inputs: Tensor) -> Tensor:
+        return self.discriminator(inputs)[1]
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor) -> Tensor:
+        """The last number, normal as the others, falls into one of k intervals, each as probable as its cluster is large."""
+        level = torch.special.ndtr(latents[:, -1].contiguous()).to(self.shares.dtype)
+        clusters = torch.searchsorted(self.shares.cumsum(0), level).clamp_max(len(self.shares) - 1)
+        with evaluating(self.generator):
+            return self.generator(latents[:, :-1], clusters)
+
+
+def _chosen(scores: Tensor, clusters: Tensor) -> Tensor:
+    """Of the k scores of each image that of its cluster, (n, 1)."""
+    return scores.gather(1, clusters[:, None])
+
+
+def _of_the_first(values: Tensor) -> Tensor:
+    """The first process's values for everyone: processors of different kinds may round differently."""
+    return distributed.total(values if distributed.is_main() else torch.zeros_like(values))
