@@ -46,7 +46,7 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     given = {name.replace("-", "_") for name in given}
     device = choose_device(config.train.device).type
     values = config.model_dump(mode="json")
-    if values["encoder"] is None and config.method.encoders:  # to choose its sizes it must have a name
+    if values["encoder"] is None and config.method.encoders is None:  # to choose its sizes it must have a name
         values["encoder"] = encoder_for_shape(samples.shape).model_dump(mode="json")
     known = set(option_names(Config, values))
     reasons: list[str] = []

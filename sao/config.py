@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from sao import option_words
 from sao.errors import InputError
-from sao.methods import METHODS, AnyMethod, Context, EncoderOptions, Method, structural
+from sao.methods import ENCODERS, METHODS, AnyMethod, Context, EncoderOptions, Method, structural
 from sao.option_words import nearest
 from sao.options import Fraction, Int, PositiveInt, Strict
 from sao.randomness import derived_seed
@@ -83,8 +83,8 @@ class Config(Strict):
 
     @model_validator(mode="after")
     def _encoder_fits_the_method(self) -> Self:
-        if self.encoder is not None and self.encoder.name not in self.method.encoders:
-            usable = " or ".join(self.method.encoders)
+        if self.encoder is not None and not self.method.can_use(type(self.encoder)):
+            usable = " or ".join(name for name, member in ENCODERS.items() if self.method.can_use(member))
             advice = f"set --encoder {usable}, or leave it out" if usable else "leave --encoder out"
             raise ValueError(f"method {self.method.name} cannot use encoder {self.encoder.name}: {advice}")
         return self
@@ -132,8 +132,9 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None,
 
 def _drop_unusable_encoder(values: dict[str, Any]) -> None:
     """A preset's encoder that the method asked for instead of the preset's cannot use."""
-    usable = METHODS[values["method"]["name"]].encoders
-    if isinstance(values.get("encoder"), dict) and values["encoder"].get("name") not in usable:
+    encoder = values.get("encoder")
+    known = ENCODERS.get(encoder.get("name", "")) if isinstance(encoder, dict) else None
+    if known is not None and not METHODS[values["method"]["name"]].can_use(known):
         del values["encoder"]
 
 

@@ -174,6 +174,11 @@ def trajectories(folder: str) -> None:
         target.write_text(json.dumps(_facts()))
 
 
+def one_trajectory(name: str, folder: str) -> None:
+    with processes.joined("cpu"):
+        trajectory(name, Path(folder))
+
+
 def _facts() -> dict[str, Any]:
     method, data = tiny.method(), tiny.dataset()
     counts = {}
@@ -223,11 +228,16 @@ _COLLECTIVES = (
 
 
 def data_of(name: str) -> Dataset:
-    return spirals(samples=200) if CASES[name].get("data__source") == "spirals" else tiny.dataset()
+    return spirals(samples=200) if _options(name).get("data__source") == "spirals" else tiny.dataset()
+
+
+def _options(name: str) -> dict[str, Any]:
+    """Of a case, or of a method by its name."""
+    return CASES.get(name, {"method": name})
 
 
 def prepared(name: str) -> tuple[Method, Batches, Any]:
-    config, data = tiny.config(**CASES[name]), data_of(name)
+    config, data = tiny.config(**_options(name)), data_of(name)
     method = new_method(config, data, torch.device("cpu"))
     return method.double(), Batches(data.train, torch.device("cpu")), config
 

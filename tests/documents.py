@@ -191,12 +191,29 @@ class Reader:
         if block.long:
             if parsed.command != "train":
                 return
-            arguments = [*arguments, *(word for name, value in SMALL.items() for word in (f"--{name}", value))]
+            arguments = [*arguments, *_small_options(arguments)]
         from sao.cli import main
 
         code = main(arguments)
         if code != 0:
             raise Wrong(f"sao {' '.join(arguments)} ended with exit code {code}")
+
+
+def _small_options(arguments: list[str]) -> list[str]:
+    """Those that the method and the encoder of a training have."""
+    from sao import cli
+    from sao.config import Config, load_preset
+    from sao.option_words import option_names
+
+    others, options = cli._split_options(arguments)
+    parsed, _ = cli.build_parser().parse_known_args(others)
+    preset = parsed.preset or ("digits" if parsed.source is None else "own")
+    values = load_preset(preset, options).model_dump(mode="json")
+    if values["encoder"] is None:  # chosen for the data: what is said of a ResNet would not fit vectors
+        known = {name for name in SMALL if not name.startswith("encoder")}
+    else:
+        known = set(option_names(Config, values))
+    return [word for name, value in SMALL.items() if name in known for word in (f"--{name}", value)]
 
 
 def check_imports(source: str) -> None:
@@ -224,14 +241,21 @@ def apply(diff: str, folder: Path) -> None:
         old, new = (line.split()[0].split("/", 1) for line in header.replace("+++ ", "").splitlines()[:2])
         target = folder / new[-1]
         if old == ["", "dev/null"]:
+            content = "".join(row[1:] + "\n" for row in hunks[0].splitlines())
+            if target.exists() and target.read_text() != content:
+                raise Wrong(f"{new[-1]} is in the package, and not as the document shows it")
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text("".join(row[1:] + "\n" for row in hunks[0].splitlines()))
+            target.write_text(content)
             continue
         text = target.read_text()
         for hunk in hunks:
             rows = hunk.splitlines()
             before = "".join(row[1:] + "\n" for row in rows if not row.startswith("+"))
             after = "".join(row[1:] + "\n" for row in rows if not row.startswith("-"))
+            if not before:  # lines that the document shows as they are
+                if after not in text:
+                    raise Wrong(f"{new[-1]} does not have these lines:\n{after}")
+                continue
             if text.count(before) != 1:
                 raise Wrong(f"{new[-1]} has these lines {text.count(before)} times, not once:\n{before}")
             text = text.replace(before, after)
@@ -240,15 +264,25 @@ def apply(diff: str, folder: Path) -> None:
 
 def run_apart(document: Path, folder: Path) -> None:
     """Read a document that changes the package: in a process of its own, with a copy of the package."""
-    import shutil
-
-    shutil.copytree(ROOT / "sao", folder / "copy" / "sao", ignore=shutil.ignore_patterns("__pycache__"))
+    copy = changed_package(document, folder)
     (folder / "here").mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(folder / "copy")}
-    program = [sys.executable, str(Path(__file__)), str(document), str(folder / "copy")]
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    program = [sys.executable, str(Path(__file__)), str(document)]
     done = subprocess.run(program, cwd=folder / "here", env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise Wrong(done.stderr[-3000:])
+
+
+def changed_package(document: Path, folder: Path) -> Path:
+    """A folder with a copy of the package to which every diff of a document was applied."""
+    import shutil
+
+    copy = folder / "copy"
+    shutil.copytree(ROOT / "sao", copy / "sao", ignore=shutil.ignore_patterns("__pycache__"))
+    for block in blocks(document.read_text(encoding="utf-8")):
+        if block.language == "diff":
+            apply(block.text, copy)
+    return copy
 
 
 def prepare(folder: Path) -> None:
@@ -271,8 +305,4 @@ if __name__ == "__main__":
     warnings.simplefilter("error")  # as pytest is told in pyproject.toml
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch.*")
     text = Path(sys.argv[1]).read_text()
-    # Every change is made before anything of the package is imported.
-    for block in blocks(text):
-        if block.language == "diff":
-            apply(block.text, Path(sys.argv[2]))
     Reader().read(re.sub(r"(?ms)^```diff\n.*?^```$", "```text\n```", text))

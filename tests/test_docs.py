@@ -1,7 +1,10 @@
 """README and docs say nothing that does not work: commands and code are run, names, options, links and files are looked up."""
 
+import os
 import pkgutil
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -38,6 +41,16 @@ def test_every_block_of_a_document_runs(path, here, tmp_path, monkeypatch):
     monkeypatch.chdir(here)
     monkeypatch.setenv("SAO_CACHE", str(here / "cache"))
     Reader().read(text)
+
+
+@pytest.mark.parametrize("name", ["vicreg", "nonsaturating"])
+def test_a_method_that_a_document_adds_is_a_method_like_any_other(name, tmp_path):
+    """It is killed, resumed, evaluated, and run in two processes."""
+    copy = documents.changed_package(ROOT / "docs" / "extending.md", tmp_path)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(copy), str(ROOT / "tests")])}
+    program = [sys.executable, str(ROOT / "tests" / "extended.py"), name, str(tmp_path / "runs")]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=named)

@@ -41,6 +41,7 @@ METHODS = {
     "vicreg": {**RESNET, "method.projection_size": "16"},
     "supervised": RESNET,
     "random": RESNET,
+    "nonsaturating": {**RESNET, **GAN},  # of docs/extending.md
 }
 OPTIONS = {
     "train.batch": "16",

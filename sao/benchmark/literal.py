@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from sao.benchmark import reference
 from sao.methods.adversarial import Side
-from sao.methods.method import Batch, total
+from sao.methods.method import Batch, Method, total
 from sao.methods.structural import Structural
 from sao.networks import Generator
 from sao.networks.activation import ELU
@@ -88,8 +88,17 @@ class Literal(Structural):
         return (product * v.detach()).flatten(1).sum(1)
 
 
-def literal(method: Structural) -> Literal:
+def has_literal(method: Method) -> bool:
+    """Whether there is a literal arrangement: of the paper's method as it is, with the Jacobian in each step."""
+    if not isinstance(method, Structural):
+        return False
+    options = method.options
+    return options.smoothness_weight > 0 and (options.power_steps, options.smooth_every) == (1, 1)
+
+
+def literal(method: Method) -> Literal:
     """Turn a freshly built method into its literal arrangement, with torch's own operators instead of ours."""
+    assert has_literal(method)
     for module in method.modules():
         if isinstance(module, ImageNetwork):
             module.use_layout(torch.contiguous_format)

@@ -18,7 +18,8 @@ from torch.utils.flop_counter import flop_registry
 from sao.benchmark.literal import literal
 from sao.config import Config
 from sao.errors import InputError
-from sao.methods.structural import Structural
+from sao.memory import MemoryBank
+from sao.methods import Batch, Method
 
 PHASES = (
     "data",
@@ -45,14 +46,22 @@ class Spread:
         return cls(statistics.median(seconds), min(seconds), max(seconds))
 
 
-def build(config: Config, shape: tuple[int, ...], samples: int, arrangement: str = "ours") -> Structural:
-    method = config.build_method(shape, samples, None)
-    assert isinstance(method, Structural), "what is measured is the paper's method"
-    if method.bank is not None:  # a full bank costs what it costs in the middle of a run
-        generator = torch.Generator().manual_seed(0)
-        rows = [torch.randn(buffer.shape, generator=generator) for buffer in (method.bank.embeddings, method.bank.keys)]
-        method.bank.push(F.normalize(rows[0]), F.normalize(rows[1]))
+CLASSES = 10  # for a method that learns from labels
+
+
+def build(config: Config, shape: tuple[int, ...], samples: int, arrangement: str = "ours") -> Method:
+    method = config.build_method(shape, samples, CLASSES)
+    for bank in method.modules():
+        if isinstance(bank, MemoryBank):  # a full bank costs what it costs in the middle of a run
+            generator = torch.Generator().manual_seed(0)
+            rows = [torch.randn(buffer.shape, generator=generator) for buffer in (bank.embeddings, bank.keys)]
+            bank.push(F.normalize(rows[0]), F.normalize(rows[1]))
     return literal(method) if arrangement == "literal" else method
+
+
+def random_batch(config: Config, shape: tuple[int, ...]) -> Batch:
+    size = config.train.batch
+    return Batch(torch.rand(size, *shape) * 2 - 1, torch.arange(size), torch.arange(size) % CLASSES)
 
 
 def in_turns(functions: Sequence[Callable[[int], object]], repeats: int) -> list[Spread]:
@@ -92,18 +101,17 @@ def phases(function: Callable[[], object]) -> dict[str, float]:
     return spent | {"other": max(0.0, total - sum(spent.values()))}
 
 
-def ceiling(method: Structural, inputs: Tensor, seconds: float = 2.0) -> dict[str, float]:
-    """FLOP/s of a large matrix product and of 3x3 convolutions at the shapes that D has, forward, best of both layouts."""
+def ceiling(method: Method, inputs: Tensor, seconds: float = 2.0) -> dict[str, float]:
+    """FLOP/s of a large matrix product and of 3x3 convolutions at the encoder's shapes, forward, best of both layouts."""
     rates = {"gemm 2048": _gemm_rate(seconds / 2)}
     shapes: list[tuple[int, ...]] = []
 
     def note_shape(module: torch.nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
         shapes.append((arguments[0].shape[1], output.shape[1], *output.shape[2:]))
 
-    convolutions = [m for m in method.discriminator.modules() if isinstance(m, torch.nn.Conv2d) and m.kernel_size == (3, 3)]
+    convolutions = [m for m in method.modules() if isinstance(m, torch.nn.Conv2d) and m.kernel_size == (3, 3)]
     hooks = [module.register_forward_hook(note_shape) for module in convolutions]
-    with torch.no_grad():
-        method.discriminator(inputs)
+    method.features(inputs)
     for hook in hooks:
         hook.remove()
     for i, o, h, w in dict.fromkeys(shapes):

@@ -5,12 +5,9 @@ import resource
 import sys
 from pathlib import Path
 
-import torch
-
-from sao.benchmark.measure import build
+from sao.benchmark.measure import build, random_batch
 from sao.config import build as build_config
 from sao.engine.device import set_threads
-from sao.methods import Batch
 
 
 def main() -> None:
@@ -19,9 +16,9 @@ def main() -> None:
     set_threads(config.train.threads)
     shape = tuple(request["shape"])
     method = build(config, shape, request["samples"], request["arrangement"])
-    inputs = torch.rand(config.train.batch, *shape) * 2 - 1
+    batch = random_batch(config, shape)
     for step in range(2):
-        method.step(Batch(inputs, torch.arange(len(inputs))), step)
+        method.step(batch, step)
     print(_peak_gigabytes())
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from sao.config import Config, load_preset
 from sao.errors import InputError
-from sao.methods import structural
 
 SPIRALS = (2,), 10_000
 DIGITS = 1437, 8, 1  # as in KNOWN: samples, size, channels
@@ -19,7 +18,7 @@ def run(arguments: Namespace) -> None:
     if arguments.batch is not None:
         options["train.batch"] = arguments.batch
     config = load_preset(arguments.preset, options)
-    _check(config, arguments.steps, literal=not arguments.no_literal)
+    _check(config, arguments.steps)
     measured = measure(config, arguments.steps, literal=not arguments.no_literal)
     if arguments.json:
         print(json.dumps(measured, indent=1))
@@ -27,36 +26,33 @@ def run(arguments: Namespace) -> None:
         print(_as_text(measured))
 
 
-def _check(config: Config, steps: int, literal: bool) -> None:
+def _check(config: Config, steps: int) -> None:
     """What the benchmark cannot honour it refuses."""
     if steps < 1:
         raise InputError(f"--steps must be at least 1, got {steps}")
-    if not isinstance(config.method, structural.Options):
-        raise InputError("sao bench measures the structural method; leave --method as it is")
     if config.train.device not in ("auto", "cpu") or config.train.precision == "bfloat16":
         raise InputError("sao bench measures float32 on the processor: leave --train.device and --train.precision out")
-    options = config.method
-    if literal and (options.smoothness_weight == 0 or (options.power_steps, options.smooth_every) != (1, 1)):
-        raise InputError(
-            "the literal step always takes the Jacobian, with one power iteration: give --no-literal, or leave "
-            "--method.smoothness_weight, power_steps and smooth_every as they are"
-        )
 
 
 def measure(config: Config, steps: int, literal: bool) -> dict[str, Any]:
     import torch
 
     from sao.benchmark import measure as measuring
+    from sao.benchmark.literal import has_literal
     from sao.commands.pricing import KNOWN
     from sao.engine.device import set_threads
-    from sao.methods import Batch
 
     set_threads(config.train.threads)
     shape, samples = _shape(config, KNOWN)
-    inputs = torch.rand(config.train.batch, *shape) * 2 - 1
+    batch_of_a_step = measuring.random_batch(config, shape)
+    inputs = batch_of_a_step.inputs
     ours = measuring.build(config, shape, samples)
-    batch_of_a_step = Batch(inputs, torch.arange(len(inputs)))
     functions = [lambda step: ours.step(batch_of_a_step, step)]
+    if literal and not has_literal(ours):
+        raise InputError(
+            "there is a literal step only for the method structural with a Jacobian and one power iteration in each step: "
+            "give --no-literal"
+        )
     if literal:
         baseline = measuring.build(config, shape, samples, "literal")
         functions.append(lambda step: baseline.step(batch_of_a_step, step))
@@ -103,12 +99,11 @@ def _embedding(method, inputs, steps: int, shape: tuple[int, ...]) -> dict[str, 
     else:
         samples = Vectors(np.random.default_rng(0).normal(size=(count, *shape)).astype(np.float32))
     ready = samples.inputs(slice(None))
-    network = method.average_discriminator.network
 
     @torch.no_grad()
     def bare(turn: int) -> None:
         for part in ready.split(256):
-            network.features(part)
+            method.features(part)
 
     path, forward = measuring.in_turns([lambda turn: extract(method.features, samples, inputs.device), bare], steps)
     return {"images_per_second": count / path.median, "share_of_bare_forward": forward.median / path.median}

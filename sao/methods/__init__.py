@@ -5,10 +5,11 @@ from typing import Annotated, get_args
 from pydantic import Field
 
 from sao.methods import biggan, hinge, random, self_conditioned, simclr, structural, supervised, vicreg
-from sao.methods.architecture import EncoderOptions
+from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
 from sao.methods.method import Batch, Context, Generative, Method, MethodOptions, NonFiniteError, generative
 
 __all__ = [
+    "ENCODERS",
     "METHODS",
     "AnyMethod",
     "Batch",
@@ -31,7 +32,10 @@ AnyMethod = Annotated[
     | supervised.Options
     | random.Options,
     Field(discriminator="name"),
-]
+]  # fmt: skip
+ENCODERS: dict[str, type[AnyEncoderOptions]] = {
+    member.model_fields["name"].default: member for member in get_args(get_args(EncoderOptions)[0])
+}
 METHODS: dict[str, type[MethodOptions]] = {
     member.model_fields["name"].default: member for member in get_args(get_args(AnyMethod)[0])
 }

@@ -1,6 +1,7 @@
 """Networks as options: which encoder reads the samples, and which generator makes them."""
 
-from typing import Annotated, Literal
+from abc import ABC, abstractmethod
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from torch import nn
@@ -23,7 +24,18 @@ from sao.options import PositiveInt, Strict
 Shape = tuple[int, ...]
 
 
-class ResNetOptions(Strict):
+class AnyEncoderOptions(Strict, ABC):
+    """The options of one encoder, which know how to build it."""
+
+    name: str
+    general: ClassVar[bool] = True  # whether a method may use it that asks for no encoder in particular
+
+    @abstractmethod
+    def build(self, shape: Shape) -> Encoder:
+        """The encoder for samples of a shape: (c, h, w) images or (d,) vectors."""
+
+
+class ResNetOptions(AnyEncoderOptions):
     """The paper's backbone for images."""
 
     name: Literal["resnet"] = "resnet"
@@ -38,7 +50,7 @@ class ResNetOptions(Strict):
         return ResNet(channels, widths, [self.blocks] * len(widths), downsample)
 
 
-class PerceptronOptions(Strict):
+class PerceptronOptions(AnyEncoderOptions):
     """For vectors: a residual multi-layer perceptron."""
 
     name: Literal["perceptron"] = "perceptron"
@@ -51,10 +63,11 @@ class PerceptronOptions(Strict):
         return VectorEncoder(shape[0], self.width, self.depth)
 
 
-class BigGANOptions(Strict):
+class BigGANOptions(AnyEncoderOptions):
     """The body of BigGAN's own discriminator for small images."""
 
     name: Literal["biggan"] = "biggan"
+    general: ClassVar[bool] = False
     width: PositiveInt = Field(default=256, description="channels of every block")
 
     def build(self, shape: Shape) -> Encoder:
@@ -64,7 +77,12 @@ class BigGANOptions(Strict):
         return BigGANEncoder(channels, self.width)
 
 
-EncoderOptions = Annotated[ResNetOptions | PerceptronOptions | BigGANOptions, Field(discriminator="name")]
+EncoderOptions = Annotated[
+    ResNetOptions
+    | PerceptronOptions
+    | BigGANOptions,
+    Field(discriminator="name"),
+]  # fmt: skip
 
 
 class GeneratorOptions(Strict):

@@ -13,7 +13,7 @@ class Options(AdversarialOptions):
     """BigGAN, the generative baseline of the paper."""
 
     name: Literal["biggan"] = "biggan"
-    encoders: ClassVar[tuple[str, ...]] = ("biggan",)
+    encoders: ClassVar[tuple[str, ...] | None] = ("biggan",)
 
     def build(self, context: Context) -> HingeGAN:
         encoder = (context.encoder or BigGANOptions()).build(context.shape)

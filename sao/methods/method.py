@@ -12,7 +12,7 @@ from torch.autograd.profiler import record_function
 from torch.optim import Optimizer
 
 from sao import distributed
-from sao.methods.architecture import EncoderOptions
+from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
 from sao.networks import MovingAverage
 from sao.options import Strict
 
@@ -49,8 +49,12 @@ class MethodOptions(Strict, ABC):
     """The options of one method, which know how to build it."""
 
     name: str
-    encoders: ClassVar[tuple[str, ...]] = ("resnet", "perceptron")  # those that it can use; empty: it has one of its own
+    encoders: ClassVar[tuple[str, ...] | None] = None  # those that it can use; None: every general one; empty: only its own
     generates: ClassVar[bool] = False  # whether what it builds is Generative
+
+    @classmethod
+    def can_use(cls, encoder: type[AnyEncoderOptions]) -> bool:
+        return encoder.general if cls.encoders is None else encoder.model_fields["name"].default in cls.encoders
 
     @abstractmethod
     def build(self, context: Context) -> "Method":

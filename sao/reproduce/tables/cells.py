@@ -7,12 +7,13 @@ from typing import Literal
 
 from sao.config import Config, load, load_preset
 from sao.errors import InputError
-from sao.methods import METHODS
+from sao.methods import METHODS, MethodOptions
 from sao.option_words import nearest
 
 Scale = Literal["cpu", "paper"]
 Kind = Literal["trained", "reference", "untrained", "raw"]
 REFERENCE = "supervised"
+DEFAULT = Config().method.name  # of a row that names no method
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,12 @@ class Row:
     kind: Kind = "trained"
 
     @property
+    def method(self) -> type[MethodOptions]:
+        return METHODS[self.changes.get("method", DEFAULT)]
+
+    @property
     def generates(self) -> bool:
-        return self.kind == "trained" and METHODS[self.changes.get("method", "structural")].generates
+        return self.kind == "trained" and self.method.generates
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def cells_of(
         for row in rows:
             for seed in (0,) if row.kind == "reference" else seeds:
                 fixed = {**row.changes, "data.source": source, "seed": str(seed)}
-                known = METHODS[row.changes.get("method", "structural")].model_fields
+                known = row.method.model_fields
                 by_hand = {key: text for key, text in options.items() if _applies(key, known)}
                 config = load_preset(table.presets[source], {**threads, **row.recipe, **by_hand, **fixed})
                 folder = runs / f"{row.name}-{source}-seed{seed}"
