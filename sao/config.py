@@ -1,7 +1,6 @@
 """Every option of a run in one strict model. A preset is a YAML file that changes some of them; a dotted flag changes one."""
 
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -12,8 +11,8 @@ from pydantic import Field, ValidationError, model_validator
 from sao import option_words
 from sao.errors import InputError
 from sao.methods import ENCODERS, METHODS, AnyMethod, Context, EncoderOptions, Method, structural
-from sao.option_words import nearest
 from sao.options import Fraction, Int, PositiveInt, Strict
+from sao.presets import preset_text
 from sao.randomness import derived_seed
 
 FORMAT = 2  # of config.yaml; 1 was written by version 0.1
@@ -158,21 +157,6 @@ def load(path: Path) -> Config:
     if written != FORMAT:
         raise InputError(f"{path} has format {written!r}, and this version of sao reads format {FORMAT}")
     return build(values, origin=str(path))
-
-
-def preset_names() -> list[str]:
-    return sorted(p.name.removesuffix(".yaml") for p in resources.files("sao.presets").iterdir() if p.name.endswith(".yaml"))
-
-
-def preset_text(name: str) -> str:
-    if name.endswith((".yaml", ".yml")):
-        try:
-            return Path(name).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise InputError(f"preset file {name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if name not in preset_names():
-        raise InputError(f"there is no preset {name!r}{nearest(name, preset_names())}; `sao presets` lists them")
-    return (resources.files("sao.presets") / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def _mapping(text: str, origin: str) -> dict[str, Any]:

@@ -179,13 +179,20 @@ def one_line(model: type[BaseModel], error: ValidationError, origin: str) -> str
 
 
 def _no_option(model: type[BaseModel], values: dict[str, Any], key: str) -> str:
-    group, _, last = key.rpartition(".")
+    group, _, rest = key.partition(".")
+    last = rest.partition(".")[0]
     field = model.model_fields.get(group)
-    if field is not None and len(models_in(field.annotation)) > 1:
-        chosen = _chosen(field, values.get(group))
+    chosen = None if field is None else _chosen(field, values.get(group))
+    if field is not None and len(models_in(field.annotation)) > 1 and chosen and last not in chosen.model_fields:
         owners = [name for name, member in _members(field).items() if last in member.model_fields]
-        has = "has" if len(owners) == 1 else "have"
-        known = f" ({' and '.join(owners)} {has} it)" if owners else suggestion(model, key, values)
+        has = (
+            f"{owners[0]} has it"
+            if len(owners) == 1
+            else f"{', '.join(owners[:-1])} and {owners[-1]} have it"
+            if owners
+            else ""
+        )
+        known = f" ({has})" if owners else suggestion(model, key, values)
         return f"{group} {_name(chosen)} has no option {last}{known}"
     return f"there is no option --{key}{suggestion(model, key, values)}"
 

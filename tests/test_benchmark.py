@@ -58,7 +58,7 @@ def test_phases_and_arithmetic_are_measured():
     spent = measure.phases(lambda: method.step(batch, 0))
     assert set(spent) == {*measure.PHASES, "other"}
     assert all(spent[name] > 0 for name in measure.PHASES)
-    forward = measure.flops(lambda: method.discriminator(inputs))
+    forward = measure.flops(lambda: method.smooth_function(inputs))
     assert 15 * forward < measure.flops(lambda: method.step(batch, 1)) < 60 * forward
 
 

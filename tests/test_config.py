@@ -2,12 +2,13 @@
 
 import pytest
 
-from sao.config import Config, build, load, load_preset, preset_names, preset_text, save
+from sao.config import Config, build, load, load_preset, save
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods import structural
 from sao.methods.architecture import ResNetOptions
 from sao.option_words import option_names
+from sao.presets import preset_names, preset_text
 
 PAPER = {"cifar10": (1000, 500), "cifar100": (1000, 500), "imagenet10": (500, 320), "imagenet100": (1000, 320)}
 

@@ -13,8 +13,9 @@ import pytest
 from documents import ROOT, Reader, Wrong
 
 from sao.cli import build_parser
-from sao.config import Config, preset_names
+from sao.config import Config
 from sao.option_words import every_option
+from sao.presets import preset_names
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 GROUPS = "|".join(sorted({name.split(".")[0] for name in every_option(Config) if "." in name}))

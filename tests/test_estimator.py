@@ -241,7 +241,7 @@ def test_without_steps_the_length_fits_the_data():
         (ROWS, {"feature": "head"}, "feature must be"),
         (ROWS, {"steps": 0}, "train.steps"),
         (ROWS, {"device": "toaster"}, "toaster"),
-        (ROWS, {"options": {"train.bach": 3}}, "did you mean train.batch"),
+        (ROWS, {"options": {"train.bach": 3}}, "did you mean --train.batch"),
         (ROWS, {"options": [3]}, "options must be a dict"),
         (ROWS, {"options": {"seed": 3}}, "random_state"),
         (ROWS, {"options": {"train.batch": 61}}, "train.batch is 61"),

@@ -92,7 +92,7 @@ def test_no_part_imports_from_below(part):
     assert not {name: found for name, found in wrong.items() if found}
 
 
-@pytest.mark.parametrize("part", sorted(ANYWHERE - {"presets", "py.typed"}))
+@pytest.mark.parametrize("part", sorted(ANYWHERE - {"py.typed"}))
 def test_small_modules_know_nothing_of_the_rest(part):
     (path,) = modules(part)
     assert parts(imports_of(path)) <= ANYWHERE
@@ -107,7 +107,7 @@ def test_the_mathematics_imports_torch_alone(part):
         assert parts(names) <= ALLOWED_SIDEWAYS.get(part, set()), path.name
 
 
-# Where methods may be named: in their own folder, where rows of a table are defined, and where one of them is arranged literally.
+# Methods may be named in their folder, where rows of a table are defined, and where one of them is arranged literally.
 NAMED_IN = (
     "methods/",
     "reproduce/tables/table",

@@ -2,9 +2,7 @@
 
 from argparse import Namespace
 
-import yaml
-
-from sao.config import load_preset, preset_names, preset_text
+from sao.presets import preset_names, preset_text
 
 
 def run(arguments: Namespace) -> None:
@@ -12,6 +10,10 @@ def run(arguments: Namespace) -> None:
         for name in preset_names():
             print(f"{name:12} {preset_text(name).splitlines()[0].lstrip('# ')}")
         return
+    import yaml
+
+    from sao.config import load_preset  # torch comes with it
+
     config = load_preset(arguments.name)
     comment = [line for line in preset_text(arguments.name).splitlines() if line.startswith("#")]
     print("\n".join(comment))

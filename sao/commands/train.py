@@ -6,6 +6,7 @@ from pathlib import Path
 from sao import config as configuration
 from sao.config import Config
 from sao.errors import InputError
+from sao.presets import preset_names
 
 
 def run(arguments: Namespace) -> int:
@@ -44,7 +45,7 @@ def _config(arguments: Namespace) -> Config:
     preset = arguments.preset
     if preset is None:
         preset = "digits" if arguments.source is None else "own"
-    elif not preset.endswith((".yaml", ".yml")) and preset not in configuration.preset_names() and Path(preset).exists():
+    elif not preset.endswith((".yaml", ".yml")) and preset not in preset_names() and Path(preset).exists():
         raise InputError(f"{preset} is a path, not a preset: sao train --data {preset}")
     return configuration.load_preset(preset, options)
 

@@ -8,8 +8,9 @@ import pytest
 
 from sao import cli
 from sao.cli import main
-from sao.config import load_preset, preset_names
+from sao.config import load_preset
 from sao.machine import usable_cores
+from sao.presets import preset_names
 
 
 def refused(capsys, *arguments: str) -> str:
@@ -22,7 +23,7 @@ def refused(capsys, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["train", "--help"], ["presets"], ["train", "--train.bacth", "3"], ["resume", "/"]]
+    "arguments", [["--help"], ["train", "--help"], ["presets"], ["tran"], ["train", "--out"], ["embed", "run"]]
 )
 def test_answers_without_importing_what_is_slow(arguments):
     """A second of imports is a second of waiting for a spelling mistake."""

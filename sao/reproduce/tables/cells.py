@@ -8,7 +8,7 @@ from typing import Literal
 from sao.config import Config, load, load_preset
 from sao.errors import InputError
 from sao.methods import METHODS, MethodOptions
-from sao.option_words import nearest
+from sao.option_words import nearest, option_names, suggestion
 
 Scale = Literal["cpu", "paper"]
 Kind = Literal["trained", "reference", "untrained", "raw"]
@@ -93,18 +93,18 @@ def cells_of(
         for row in rows:
             for seed in (0,) if row.kind == "reference" else seeds:
                 fixed = {**row.changes, "data.source": source, "seed": str(seed)}
-                known = row.method.model_fields
-                by_hand = {key: text for key, text in options.items() if _applies(key, known)}
+                plain = load_preset(table.presets[source], {**threads, **row.recipe, **fixed})
+                by_hand = {key: text for key, text in options.items() if _applies(key, plain)}
                 config = load_preset(table.presets[source], {**threads, **row.recipe, **by_hand, **fixed})
                 folder = runs / f"{row.name}-{source}-seed{seed}"
                 made.append(Cell(row, source, config, folder, runs / f"{REFERENCE}-{source}-seed0"))
     return made
 
 
-def _applies(key: str, known: Mapping[str, object]) -> bool:
-    """An option of methods holds for the rows whose method has it, a micro-batch for example for the GANs."""
-    group, _, rest = key.replace("-", "_").partition(".")
-    return group != "method" or rest.partition(".")[0] in known
+def _applies(key: str, config: Config) -> bool:
+    """An option of methods or encoders holds for the rows that have it, a micro-batch for example for the GANs."""
+    key = key.replace("-", "_")
+    return not key.startswith(("method.", "encoder.")) or key in option_names(Config, config.model_dump(mode="json"))
 
 
 def add_finished_cells(table: Table, cells: Sequence[Cell], options: Mapping[str, str], runs: Path) -> list[Cell]:
@@ -149,3 +149,8 @@ def check_options(table: Table, rows: Sequence[Row], options: Mapping[str, str])
     for key in options:
         if key.replace("-", "_") in fixed:
             raise InputError(f"{table.name} sets {key} for each row itself: leave --{key} out")
+    presets = {(preset, row.changes.get("method")): row for preset in set(table.presets.values()) for row in rows}
+    plain = [load_preset(preset, {**row.recipe, **row.changes}) for (preset, _), row in presets.items()]
+    for key in options:
+        if not any(_applies(key, config) for config in plain):
+            raise InputError(f"no row of {table.name} has an option --{key}{suggestion(Config, key)}")
