@@ -34,7 +34,7 @@ class Options(MethodOptions):
     """Self-conditioned GAN: it generates by the clusters that its discriminator sees."""
 
     name: Literal["self_conditioned"] = "self_conditioned"
-    encoders: ClassVar[tuple[str, ...]] = ()
+    encoders: ClassVar[tuple[str, ...] | None] = ()
     generates: ClassVar[bool] = True
     width: PositiveInt = Field(default=64, description="channels of both networks are multiples of it")
     latent_size: PositiveInt = Field(default=128, description="numbers in a latent vector")
