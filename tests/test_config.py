@@ -5,7 +5,7 @@ import pytest
 from sao.config import Config, build, load, load_preset, save
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
-from sao.methods import structural
+from sao.methods import METHODS, structural
 from sao.methods.architecture import ResNetOptions
 from sao.option_words import option_names
 from sao.presets import preset_names, preset_text
@@ -148,3 +148,11 @@ def test_overrides_do_not_change_what_was_given():
     assert build(values, {"train.batch": "6"}).train.batch == 6
     assert values == {"train": {"batch": 5}}
     assert build({}).train.batch == Config().train.batch == 256
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_defaults_of_every_method_are_what_it_would_accept(name, tmp_path):
+    """Defaults are not validated when a configuration is built, but they are when a run is opened again."""
+    config = build({"method": {"name": name}})
+    save(config, tmp_path / "config.yaml")
+    assert load(tmp_path / "config.yaml") == config
