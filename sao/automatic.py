@@ -4,8 +4,6 @@ Every choice is a function of the data and the kind of machine, never of a stopw
 """
 
 import math
-import time
-import warnings
 from collections.abc import Set
 from typing import Any
 
@@ -14,12 +12,10 @@ import torch
 
 from sao import distributed
 from sao.config import Config, build
-from sao.data.batches import Batches
 from sao.data.samples import Dataset, Images, Samples
-from sao.engine.device import choose_bfloat16, choose_device, set_threads
+from sao.engine.device import choose_device
 from sao.engine.log import clock
-from sao.engine.loop import new_method
-from sao.engine.step import make_step
+from sao.engine.run_cost import step_cost
 from sao.errors import InputError
 from sao.machine import usable_memory
 from sao.methods.architecture import ResNetOptions, encoder_for_shape
@@ -225,19 +221,7 @@ def _median_distance(samples: Samples, seed: int) -> float:
 
 
 def _time(config: Config, dataset: Dataset) -> list[str]:
-    """Two real steps with a learner that is thrown away; the first one also pays for warming up."""
-    set_threads(config.train.threads)
-    device = choose_device(config.train.device)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what it has to say is said when the run's own learner is built
-        method = new_method(config, dataset, device)
-    method.bfloat16_passes = choose_bfloat16(config.train.precision, device)
-    batches, seconds = Batches(dataset.train, device), 0.0
-    for step in range(2):
-        started = time.perf_counter()
-        scalars = make_step(method, batches, config.seed, config.train.batch, step)
-        float(next(iter(scalars.values())))  # waits for the device
-        seconds = time.perf_counter() - started
+    seconds = step_cost(config, dataset).seconds
     whole = seconds * config.steps_for(len(dataset.train))
     sentences = [f"auto: about {clock(whole)} of training on this machine, because a step on this data took {seconds:.2g} s"]
     size = dataset.train.shape[-1]

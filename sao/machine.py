@@ -2,11 +2,15 @@
 
 import math
 import os
+import resource
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
+STATUS = Path("/proc/self/status")
 
 
 def usable_cores() -> int:
@@ -31,6 +35,21 @@ def usable_memory() -> int:
         if limit.isdecimal():
             limits.append(int(limit))
     return min(limits)
+
+
+def peak_memory() -> int:
+    """Bytes that this process held at most, since `reset_peak_memory` where the system can do that."""
+    for line in _read(STATUS).splitlines():
+        if line.startswith("VmHWM:"):
+            return 1024 * int(line.split()[1])
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def reset_peak_memory() -> None:
+    """Let `peak_memory` count from now on; only Linux can."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def _control_groups(controller: str) -> Iterator[tuple[Path, int]]:

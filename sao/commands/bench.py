@@ -116,7 +116,7 @@ def _shape(config: Config, known: dict) -> tuple[tuple[int, ...], int]:
     known = {"digits": DIGITS, **known}
     if source not in known:
         raise InputError(f"sao bench knows the shapes of spirals, {', '.join(known)}, not of {source}")
-    samples, size, channels = known[source]
+    samples, size, channels, *_ = known[source]
     size = config.data.size or size
     return (channels, size, size), samples
 

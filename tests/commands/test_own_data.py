@@ -147,7 +147,7 @@ def test_a_preset_given_with_the_data_is_taken_as_it_is(tmp_path):
 def test_a_dry_run_prices_what_would_be_chosen(tmp_path):
     np.save(tmp_path / "x.npy", DRAWS.normal(0, 1, (40, 3)))
     said, _ = sao(tmp_path / "price", "train", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", "--dry-run")
-    assert "auto: perceptrons" in said
+    assert "auto: a perceptron of width" in said
     assert "whole run   72 steps" in said  # two for each of 36 training samples; the preset's batch would not even fit
     assert not (tmp_path / "run").exists()
 

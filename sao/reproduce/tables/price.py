@@ -22,23 +22,18 @@ def price_study(cells: Sequence[Cell], processes: int) -> None:
         kind = _kind_of_step(cell.config)
         if kind not in measured:
             measured[kind] = price(cell.config)
-            for note in (measured[kind].note, _trial(measured[kind])):
+            for note in (measured[kind].note, f"measured    steps of batch {measured[kind].step.trial.batch}"):
                 if note not in said:
                     print(note)
                 said.add(note)
         one = measured[kind]
         steps = cell.config.steps_for(one.samples)
-        seconds += steps * one.step
+        seconds += steps * one.step.seconds
         disk += cell.config.log.keep * one.checkpoint
-        print(f"{cell.name}: {steps} steps of {one.step:.2f} s, {clock(steps * one.step)}", flush=True)
+        print(f"{cell.name}: {steps} steps of {one.step.seconds:.2f} s, {clock(steps * one.step.seconds)}", flush=True)
     together = f", {clock(seconds / processes)} with {processes} at a time that do not slow each other down"
     print(f"{len(cells)} cells: {clock(seconds)} of training left{together if processes > 1 else ''}")
     print(f"{disk / 1e9:.1f} GB of checkpoints; the evaluation of each cell comes on top")
-
-
-def _trial(price: Price) -> str:
-    extrapolated = "" if price.scale == 1 else f", times {price.scale:.1f}: as if linear in the batch, which a GPU is not"
-    return f"measured    two steps of batch {price.trial_batch}{extrapolated}"
 
 
 def _kind_of_step(config: Config) -> Hashable:

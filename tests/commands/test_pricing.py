@@ -1,0 +1,81 @@
+"""--dry-run says what the run would do, and its price is near what the run then costs."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sao.cli import main
+from sao.engine import run_cost
+
+TRAIN = ["--encoder.widths", "[16, 32]", "--method.generator.width", "16", "--train.threads", "1"]
+PEAK = """
+import resource, sys
+from sao.cli import main
+assert main(sys.argv[1:]) == 0
+print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    monkeypatch.setenv("SAO_CACHE", str(tmp_path / "cache"))
+    draws = np.random.default_rng(0)
+    for index in range(100):
+        folder = tmp_path / "photos" / ("a" if index % 2 else "b")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draws.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(folder / f"{index}.png")
+    (tmp_path / "photos/notes.txt").write_text("not an image")
+    (tmp_path / "photos/a/broken.png").write_bytes(b"\x89PNG broken")
+    return tmp_path / "photos"
+
+
+def priced(capsys, *words: str) -> str:
+    assert main(["train", *words, "--dry-run"]) == 0
+    return capsys.readouterr().out
+
+
+def test_it_says_what_the_run_would_do(photos, capsys, tmp_path):
+    said = priced(capsys, "--data", str(photos), *TRAIN, "--train.steps", "50", "--train.batch", "9")
+    for words in (
+        "resized to 32x32",
+        "2 class subfolders were found",
+        "10 of 100 samples are held out",
+        "auto: bank 22 of 90 training samples",
+        "2 items could not be used: a/broken.png: ",
+        "notes.txt: not an image",
+        "90 samples of 3x32x32, 10 held out",
+        "50 steps of 9: 5 passes over the data",
+        ", measured",
+    ):
+        assert words in said, words
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "photos"]
+
+
+def test_memory_is_what_the_run_then_takes(photos, tmp_path):
+    words = ["train", "--data", str(photos), *TRAIN, "--train.batch", "45", "--train.steps", "3"]
+    runs = [
+        subprocess.Popen([sys.executable, "-c", PEAK, *words, *more], stdout=subprocess.PIPE, text=True)
+        for more in (["--dry-run"], ["--out", str(tmp_path / "run")])
+    ]
+    said, done = (run.communicate()[0] for run in runs)
+    assert [run.returncode for run in runs] == [0, 0]
+    (memory,) = re.findall(r"memory +([\d.]+) GB of the ", said)
+    (peak,) = re.findall(r"peak (\d+)", done)
+    assert float(memory) == pytest.approx(int(peak) / 1e9, rel=0.3)
+
+
+def test_a_batch_too_large_to_try_is_priced_by_a_line(photos, capsys, monkeypatch):
+    monkeypatch.setattr(run_cost, "AFFORDABLE_SECONDS", 0.0)
+    monkeypatch.setattr(run_cost, "SMALL_BATCH_NUMBERS", 4 * 3 * 32 * 32)
+    said = priced(capsys, "--data", str(photos), *TRAIN, "--train.steps", "50", "--train.batch", "45")
+    assert "a straight line through batches of 4 and 8" in said
+
+
+def test_too_much_memory_is_said(photos, capsys, monkeypatch):
+    monkeypatch.setattr("sao.engine.run_cost.usable_memory", lambda: 2**20)
+    said = priced(capsys, "--data", str(photos), *TRAIN, "--train.steps", "50", "--train.batch", "9")
+    assert "too much; lower train.batch" in said

@@ -1,0 +1,74 @@
+"""The cost of a step: tried where affordable, else a line through two trials."""
+
+import time
+
+import pytest
+import tiny
+import torch
+
+from sao.engine import run_cost
+from sao.engine.run_cost import Trial, step_cost
+from sao.machine import peak_memory, reset_peak_memory
+
+GB = 2**30
+
+
+@pytest.fixture
+def trials(monkeypatch):
+    """Trials of a machine that takes 1 s and 1 GB, and for each sample 0.1 s and 0.01 GB more."""
+    tried = []
+
+    def trial(config, dataset, batch):
+        tried.append(batch)
+        return Trial(batch, 1 + 0.1 * batch, GB + batch * GB // 100, torch.nn.Identity())  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(run_cost, "_trial", trial)
+    monkeypatch.setattr(run_cost, "SMALL_BATCH_NUMBERS", 8 * 64)  # eight digits
+    monkeypatch.setattr(run_cost, "usable_memory", lambda: 100 * GB)
+    return tried
+
+
+def test_a_small_batch_is_simply_tried(trials):
+    cost = step_cost(tiny.config(train__batch=16), tiny.dataset())
+    assert trials == [16]
+    assert (cost.seconds, cost.trial.batch) == (pytest.approx(2.6), 16)
+
+
+def test_a_larger_one_is_tried_too_where_smaller_ones_say_that_it_can(trials):
+    cost = step_cost(tiny.config(train__batch=80), tiny.dataset())
+    assert trials == [8, 16, 80]
+    assert (cost.seconds, cost.trial.batch) == (pytest.approx(9), 80)
+
+
+@pytest.mark.parametrize(("batch", "here"), [(1000, 100 * GB), (80, GB)])
+def test_what_would_take_too_long_or_too_much_is_a_line_through_two_trials(trials, batch, here, monkeypatch):
+    monkeypatch.setattr(run_cost, "usable_memory", lambda: here)
+    cost = step_cost(tiny.config(train__batch=batch), tiny.dataset())
+    assert trials == [8, 16]
+    assert cost.trial.batch == 16
+    assert cost.seconds == pytest.approx(1 + 0.1 * batch)
+    assert cost.memory == pytest.approx(GB + batch * GB / 100, rel=1e-3)
+
+
+def test_the_first_step_is_not_timed(monkeypatch):
+    made = []
+
+    def make_step(method, batches, seed, batch, step):
+        made.append(step)
+        time.sleep(0.3 if step == 0 else 0.01)
+        return {"loss": torch.zeros(())}
+
+    monkeypatch.setattr(run_cost, "make_step", make_step)
+    monkeypatch.setattr(run_cost, "TIMED_SECONDS", 0.05)
+    cost = step_cost(tiny.config(train__batch=16), tiny.dataset())
+    assert cost.seconds == pytest.approx(0.01, abs=0.02)
+    assert 3 <= len(made) <= 9
+
+
+def test_a_peak_of_memory_is_one_since_the_reset():
+    torch.zeros(2**26).add_(1)  # 256 MB, given back
+    reset_peak_memory()
+    before = peak_memory()
+    kept = torch.zeros(2**25).add_(1)  # 128 MB
+    grown = peak_memory() - before
+    assert 0.9 * kept.nbytes < grown < 1.5 * kept.nbytes
