@@ -19,6 +19,11 @@ def test_seeds_are_the_same_in_another_process_and_version():
     assert derived_seed(3, "epoch", 7) == 1784785678570908734
 
 
+def test_a_generator_begins_at_the_seed_of_its_arguments_and_the_first_step_is_zero():
+    assert generator(3, "epoch", 7).initial_seed() == derived_seed(3, "epoch", 7)
+    assert generator(3, "epoch").initial_seed() == derived_seed(3, "epoch") == derived_seed(3, "epoch", 0)
+
+
 def test_seeds_differ_for_different_arguments():
     triples = [*itertools.product(range(12), ["a", "b", "a/1", "1/a"], range(40)), (1, "1/1", 1), (11, "1", 1)]
     seeds = [derived_seed(*triple) for triple in triples]

@@ -36,7 +36,7 @@ FILES = (
 # Tests beside those of the file's own name.
 GAN_STEP, VIEWS_STEP = "tests/methods/test_structural_step.py", "tests/methods/test_baseline_steps.py"
 ALSO = {
-    "sao/randomness.py": ["tests/data/test_batches.py", GAN_STEP],
+    "sao/randomness.py": ["tests/data/test_batches.py"],
     "sao/data/split.py": ["tests/data/test_user_tables.py", "tests/data/test_user_arrays.py", "tests/data/test_user_images.py"],
     "sao/methods/adversarial.py": [GAN_STEP, "tests/methods/test_structural.py"],
     "sao/methods/architecture.py": [GAN_STEP, "tests/methods/test_controls.py", "tests/test_config.py"],

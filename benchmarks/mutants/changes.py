@@ -32,7 +32,8 @@ OPERATORS: dict[type, type] = {
 LEFT_OUT = {"detach", "square", "sqrt", "abs", "log", "exp", "clamp", "clamp_min", "clamp_max", "relu", "normalize", "clone"}
 RENAMED = {"mean": "sum", "sum": "mean", "min": "max", "max": "min", "argmin": "argmax", "argmax": "argmin", "zeros": "ones"}
 MODULES = {"F", "torch", "np", "math"}
-NOT_DROPPED = {"device", "stacklevel", "strict"}  # not to be noticed on one device, in a message, where lengths agree
+NOT_DROPPED = {"device", "non_blocking", "stacklevel", "strict"}  # not to be noticed on a CPU, or where lengths agree
+NOT_SWAPPED = {"min", "max", "minimum", "maximum", "equal", "isinstance", "getattr", "setattr"}
 GUARDS = {"no_grad", "enable_grad", "once_differentiable"}  # decorators and contexts that change what is differentiated
 
 
@@ -117,6 +118,8 @@ def _looked_into(node: ast.AST) -> Iterator[ast.AST]:
     """Children, without annotations, messages, imports and docstrings: nothing is computed there."""
     skipped: list[ast.AST | None] = []
     match node:
+        case ast.keyword(arg=name) if name in NOT_DROPPED:
+            skipped = [node.value]
         case ast.FunctionDef():
             skipped = [node.returns, *(a.annotation for a in ast.walk(node.args) if isinstance(a, ast.arg))]
         case ast.AnnAssign():
@@ -195,7 +198,8 @@ def _calls(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
 
 def _can_be_swapped(call: ast.Call, argument: ast.expr) -> bool:
     """Not where the order does not matter, and not where the first call would stop with an error of type."""
-    if isinstance(call.func, ast.Name) and call.func.id in ("min", "max", "isinstance", "getattr", "setattr"):
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+    if name in NOT_SWAPPED:
         return False
     text = isinstance(argument, ast.JoinedStr) or (isinstance(argument, ast.Constant) and isinstance(argument.value, str))
     return not text and not isinstance(argument, ast.Starred | ast.Lambda)

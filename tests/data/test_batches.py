@@ -76,7 +76,7 @@ def test_changing_a_batch_does_not_change_the_data(pixels):
 
 
 def test_labels_are_those_of_the_rows(pixels):
-    labels = np.arange(50) % 7
+    labels = (np.arange(50) % 7).astype(np.uint8)
     found = Batches(Images(pixels, labels), DEVICE).labels(torch.tensor([8, 3, 49]))
     assert found.tolist() == [1, 3, 0]
     assert found.dtype == torch.int64

@@ -5,7 +5,7 @@ from sklearn.cluster import KMeans
 
 from sao.errors import InputError
 from sao.evaluation import best_kmeans, spherical_kmeans
-from sao.evaluation.kmeans import _assign_and_sum, _refill
+from sao.evaluation.kmeans import _assign_and_sum, _lloyd, _refill
 
 
 def unit(x):
@@ -60,7 +60,34 @@ def test_an_empty_cluster_is_refilled_with_the_worst_sample():
     centroids = torch.tensor([[[1.0, 0.0], [-1.0, 0.0]]])  # nobody is nearest to the second
     _, cosines, sums, counts = _assign_and_sum(x, centroids, 16)
     assert counts.tolist() == [[4, 0]]
+    before = sums.clone()
     torch.testing.assert_close(_refill(x, sums, counts, cosines)[0, 1], x[3])
+    assert torch.equal(sums, before)
+
+
+def test_a_run_is_not_over_before_its_centroids_have_moved():
+    """Also where the first assignment puts every sample in one cluster, whichever it is."""
+    x = torch.nn.functional.normalize(torch.tensor([[1.0, 0.1], [1.0, 0.2], [1.0, 0.3]]), dim=1)
+    for mine in range(2):
+        starts = torch.tensor([[[-1.0, 0.0], [-1.0, 0.0]]])
+        starts[0, mine, 0] = 1.0
+        (run,) = _lloyd(x, starts, 300, 16)
+        assert run.cosine_sum > 2.99
+        assert run.iterations > 1
+
+
+def test_one_cluster_is_the_direction_of_the_mean(digits):
+    x = unit(digits[2])
+    (run,) = spherical_kmeans(x, 1, repeats=1)
+    np.testing.assert_allclose(run.centroids[0], x.mean(0) / np.linalg.norm(x.mean(0)), atol=1e-6)
+    assert len(spherical_kmeans(x[:50], 1)) == 20
+
+
+def test_starts_are_drawn_by_how_far_they_are_from_those_that_were_drawn():
+    """Copies of a centre are at no distance from it, so that the one row elsewhere is always the second centre."""
+    x = np.repeat([[1.0, 0.0], [0.0, 1.0]], [300, 1], axis=0).astype(np.float32)
+    for run in spherical_kmeans(x, 2, repeats=10, iterations=1):
+        assert sorted(run.centroids.tolist()) == [[0.0, 1.0], [1.0, 0.0]]
 
 
 def test_as_many_distinct_clusters_as_groups_even_from_bad_starts():

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 from scipy.spatial.distance import cdist
 
 from sao.errors import InputError
@@ -35,6 +36,22 @@ def test_against_all_distances(digits, chunk):
     assert found.count == (distances.min(axis=1) <= threshold).sum()
 
 
+def test_the_threshold_is_that_of_a_seeded_part_of_the_reals(digits):
+    reals = digits[0][:300]
+    found = memorised(digits[2][:5], reals, quantile=0.5, limit=40, seed=3)
+    rows = torch.randperm(300, generator=torch.Generator().manual_seed(3))[:40].numpy()
+    between = cdist(reals, reals) + np.diag(np.full(300, np.inf))
+    threshold = np.quantile(between[rows].min(axis=1), 0.5, method="lower")
+    assert found.share.protocol["threshold"] == pytest.approx(threshold)
+
+
+def test_a_copy_counts_where_the_reals_themselves_repeat(reals):
+    """Then the threshold is no distance at all."""
+    found = memorised(reals[:2], np.concatenate([reals[:100], reals[:100]]))
+    assert found.share.protocol["threshold"] == 0
+    assert found.count == 2
+
+
 def test_fresh_real_data_is_not_called_memorised(digits):
     assert memorised(digits[2], digits[0]).share.value < 0.03
 
@@ -46,5 +63,7 @@ def test_bad_input(reals):
         memorised(reals, reals[:2])
     with pytest.raises(InputError, match="quantile"):
         memorised(reals, reals, quantile=0)
+    with pytest.raises(InputError, match="quantile"):
+        memorised(reals, reals, quantile=1)
     with pytest.raises(InputError, match="samples must be images"):
         memorised(reals[0, 0, 0], reals)

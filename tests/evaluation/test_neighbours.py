@@ -27,6 +27,14 @@ def test_chunk_size_does_not_matter(chunk):
     torch.testing.assert_close(nearest(queries, keys, 5, chunk), expected)
 
 
+def test_one_k_alone_and_one_and_five_by_default(digits):
+    (alone,) = knn_accuracy(*digits, ks=(3,))
+    assert alone.value == knn_accuracy(*digits, ks=(1, 3))[1].value
+    assert [metric.name for metric in knn_accuracy(*digits)] == ["knn1", "knn5"]
+
+
 def test_bad_k(digits):
+    with pytest.raises(InputError, match="ks"):
+        knn_accuracy(*digits, ks=(0, 1))
     with pytest.raises(InputError, match="ks"):
         knn_accuracy(*digits, ks=(1, 5000))

@@ -55,6 +55,7 @@ def test_few_shot_is_the_probe_on_those_rows(digits):
     assert metric.std == pytest.approx(np.std(scores), abs=0.004)
     assert metric.name == "probe_10pct"
     assert metric.value < linear_probe(*digits).value
+    assert few_shot(*digits, share=0.02).protocol["seeds"] == "0..4"
 
 
 def test_bad_input(digits):

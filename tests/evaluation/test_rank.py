@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from sao.errors import InputError
 from sao.evaluation import effective_rank, uniformity
@@ -23,6 +24,15 @@ def test_effective_rank_of_known_matrices():
     assert effective_rank(np.outer(np.arange(1, 9), np.ones(5))).value == pytest.approx(1, abs=1e-4)
 
 
+def test_effective_rank_of_a_seeded_subset_states_it(digits):
+    x = digits[2]
+    metric = effective_rank(x, limit=20, seed=3)
+    rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(3))[:20].numpy()
+    assert metric.value == pytest.approx(rank_me(x[rows]), rel=1e-4)
+    assert metric.protocol["spectrum_of"] == 20
+    assert metric.protocol["n_test"] == len(x)
+
+
 def brute_uniformity(x: np.ndarray, t: float) -> float:
     x = x.astype(np.float64) / np.linalg.norm(x, axis=1, keepdims=True)
     kernel = [np.exp(-t * ((a - b) ** 2).sum()) for i, a in enumerate(x) for j, b in enumerate(x) if i != j]
@@ -41,6 +51,10 @@ def test_uniformity_of_a_seeded_subset_states_it(digits):
     assert metric.protocol["seed"] == 3
     assert metric.value == pytest.approx(uniformity(digits[2]).value, abs=0.1)
     assert metric.value == uniformity(digits[2], limit=100, seed=3).value
+
+
+def test_uniformity_of_two_opposite_samples_is_that_of_their_distance():
+    assert uniformity(np.array([[1.0, 0.0], [-3.0, 0.0]]), t=1.5).value == pytest.approx(-1.5 * 4)
 
 
 def test_collapsed_features_are_not_uniform():
