@@ -3,12 +3,16 @@
 import csv
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sao.commands.output import writable
 from sao.errors import InputError
 from sao.files import written
+
+if TYPE_CHECKING:
+    from sao.data.rows import Rows
 
 CENTRAL = 12  # images shown of each cluster
 
@@ -22,31 +26,45 @@ def run(arguments: Namespace) -> None:
     import sao
     from sao.commands.inputs import open_for
     from sao.data.samples import Images
-    from sao.engine.pictures import save_grid
     from sao.evaluation.kmeans import best_kmeans
+    from sao.evaluation.outliers import outliers
 
     model = sao.load(arguments.run)
     samples = open_for(model, arguments.data)
     features = model.embed(samples)
     clusters = best_kmeans(features, arguments.k, seed=arguments.seed)
     assigned, cosines = (tensor.numpy() for tensor in clusters.nearest(features))
+    strange = outliers(features, samples.pixels if isinstance(samples, Images) else None, arguments.seed)
     names = list(samples.names) if samples.names is not None else [str(i) for i in range(len(samples))]
     with written(table) as temporary, temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file)
-        writer.writerow(["name", "cluster", "cosine"])
-        writer.writerows((name, int(c), f"{cosine:.6f}") for name, c, cosine in zip(names, assigned, cosines, strict=True))
+        writer.writerow(["name", "cluster", "cosine", "outlier"])
+        rows = zip(names, assigned, cosines, strange, strict=True)
+        writer.writerows((name, int(c), f"{cosine:.6f}", int(odd)) for name, c, cosine, odd in rows)
     counts = np.bincount(assigned, minlength=arguments.k)
     print(f"{len(features)} samples in {arguments.k} clusters of {counts.min()} to {counts.max()}; {table}")
+    if strange.any():
+        print(f"{strange.sum()} samples look like outliers, far from all others; the column outlier in {table} marks them")
     if isinstance(samples, Images):
         picture = folder / "clusters.png"
-        rows = [_central(assigned, cosines, cluster) for cluster in range(arguments.k)]
-        pixels = np.full((len(rows) * CENTRAL, *samples.pixels.shape[1:]), 255, np.uint8)
-        for line, chosen in enumerate(rows):
-            pixels[line * CENTRAL : line * CENTRAL + len(chosen)] = samples.pixels[chosen]
-        save_grid(picture, pixels, columns=CENTRAL)
-        print(f"each row of {picture} shows the most central images of a cluster")
+        _draw(picture, samples.pixels, assigned, np.where(strange, -np.inf, cosines), counts)
+        print(
+            f"each row of {picture} shows the most central images of a cluster{', without outliers' if strange.any() else ''}"
+        )
+
+
+def _draw(path: Path, pixels: "Rows", assigned: np.ndarray, cosines: np.ndarray, counts: np.ndarray) -> None:
+    """A row for each cluster, with its number and its size; what has no cosine is left out."""
+    from sao.engine.pictures import save_grid
+
+    shown = np.full((len(counts) * CENTRAL, *pixels.shape[1:]), 255, np.uint8)
+    for cluster in range(len(counts)):
+        chosen = _central(assigned, cosines, cluster)
+        shown[cluster * CENTRAL : cluster * CENTRAL + len(chosen)] = pixels[chosen]
+    titles = [f"{cluster}: {count} image{'' if count == 1 else 's'}" for cluster, count in enumerate(counts)]
+    save_grid(path, shown, columns=CENTRAL, titles=titles)
 
 
 def _central(assigned: np.ndarray, cosines: np.ndarray, cluster: int) -> np.ndarray:
-    members = np.flatnonzero(assigned == cluster)
+    members = np.flatnonzero((assigned == cluster) & np.isfinite(cosines))
     return members[np.argsort(-cosines[members], kind="stable")[:CENTRAL]]

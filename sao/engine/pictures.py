@@ -1,5 +1,6 @@
 """Grids of generated samples, and of any images."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ from torch import Tensor
 from sao.data.samples import Images, Samples
 from sao.methods import Method, generative
 from sao.randomness import generator
+
+TITLE_WIDTH = 120  # pixels beside a row of a grid
 
 
 def save_samples(path: Path, method: Method, like: Samples, seed: int, count: int = 64) -> Path | None:
@@ -30,9 +33,14 @@ def to_pixels(inputs: Tensor) -> np.ndarray:
     return ((inputs + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
 
 
-def save_grid(path: Path, pixels: np.ndarray, columns: int | None = None, smallest: int = 32) -> None:
-    """Images (n, h, w, c) in a grid with thin gaps, each enlarged to at least `smallest` pixels so that it can be seen."""
-    from PIL import Image
+def save_grid(
+    path: Path, pixels: np.ndarray, columns: int | None = None, smallest: int = 32, titles: Sequence[str] | None = None
+) -> None:
+    """Images (n, h, w, c) in a grid with thin gaps, each enlarged to at least `smallest` pixels so that it can be seen.
+
+    `titles` stand to the left of the rows.
+    """
+    from PIL import Image, ImageDraw
 
     n, height, width, channels = pixels.shape
     columns = columns or int(np.ceil(np.sqrt(n)))
@@ -40,12 +48,17 @@ def save_grid(path: Path, pixels: np.ndarray, columns: int | None = None, smalle
     factor = max(1, -(-smallest // height))
     pixels = pixels.repeat(factor, axis=1).repeat(factor, axis=2)
     height, width, gap = height * factor, width * factor, 2
-    canvas = np.full((lines * (height + gap) + gap, columns * (width + gap) + gap, 3), 255, np.uint8)
+    margin = TITLE_WIDTH if titles is not None else 0
+    canvas = np.full((lines * (height + gap) + gap, margin + columns * (width + gap) + gap, 3), 255, np.uint8)
     for index, image in enumerate(pixels):
-        top, left = gap + index // columns * (height + gap), gap + index % columns * (width + gap)
+        top, left = gap + index // columns * (height + gap), margin + gap + index % columns * (width + gap)
         canvas[top : top + height, left : left + width] = image if channels == 3 else image[..., :1]
+    picture = Image.fromarray(canvas)
+    for line, title in enumerate(titles or ()):
+        middle = gap + line * (height + gap) + height // 2
+        ImageDraw.Draw(picture).text((4, middle), title, fill="black", anchor="lm")
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(canvas).save(path)
+    picture.save(path)
 
 
 def save_scatter(path: Path, drawn: np.ndarray, real: np.ndarray) -> None:

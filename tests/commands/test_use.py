@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -204,15 +205,57 @@ def test_a_name_comes_before_a_folder_of_that_name_and_says_so(run, pictures, tm
     assert [len(np.load(name)["features"]) for name in ("named.npz", "folder.npz")] == [1797, 30]
 
 
+def assignments(folder: Path) -> list[dict[str, str]]:
+    with (folder / "assignments.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
 def test_cluster_writes_assignments_and_a_picture(run, pictures, tmp_path):
     assert main(["cluster", str(run), str(pictures), "-k", "4", "-o", str(tmp_path / "out")]) == 0
-    with (tmp_path / "out" / "assignments.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = assignments(tmp_path / "out")
     assert len(rows) == 30
     assert {row["cluster"] for row in rows} == set("0123")
     assert all(-1 <= float(row["cosine"]) <= 1.00001 for row in rows)
     with Image.open(tmp_path / "out" / "clusters.png") as picture:
-        assert picture.size == (12 * 34 + 2, 4 * 34 + 2)  # a row of twelve for each cluster
+        assert picture.size == (120 + 12 * 34 + 2, 4 * 34 + 2)  # for each cluster its title and a row of twelve
+
+
+def test_the_sheet_of_clusters_has_numbers_and_sizes(run, pictures, tmp_path, monkeypatch):
+    titles = []
+    monkeypatch.setattr("PIL.ImageDraw.ImageDraw.text", lambda self, place, title, **options: titles.append((place[1], title)))
+    assert main(["cluster", str(run), str(pictures), "-k", "3", "-o", str(tmp_path / "out")]) == 0
+    sizes = Counter(row["cluster"] for row in assignments(tmp_path / "out"))
+    expected = [(2 + 34 * k + 16, f"{k}: {sizes[str(k)]} image{'s' * (sizes[str(k)] > 1)}") for k in range(3)]
+    assert titles == expected
+
+
+def test_the_titles_are_drawn_beside_their_rows(run, pictures, tmp_path):
+    assert main(["cluster", str(run), str(pictures), "-k", "3", "-o", str(tmp_path / "out")]) == 0
+    with Image.open(tmp_path / "out" / "clusters.png") as picture:
+        margin = np.asarray(picture.convert("L"))[:, :120]
+    for k in range(3):
+        assert (margin[2 + 34 * k : 34 * (k + 1)] < 128).sum() > 20
+
+
+def test_junk_is_counted_and_kept_out_of_the_sheet(run, tmp_path, capsys):
+    data, draws = tmp_path / "data", np.random.default_rng(0)
+    data.mkdir()
+    digits = tiny.dataset().test
+    assert isinstance(digits, Images)
+    for index, image in enumerate(digits.pixels[:200, ..., 0]):
+        Image.fromarray(image).save(data / f"digit{index:03d}.png")
+    junk = [np.full((8, 8), 255), np.zeros((8, 8)), draws.integers(0, 256, (8, 8)), np.full((8, 8), 77)]
+    for index, image in enumerate(junk):
+        Image.fromarray(image.astype(np.uint8)).save(data / f"junk{index}.png")
+    assert main(["cluster", str(run), str(data), "-k", "5", "-o", str(tmp_path / "out")]) == 0
+    rows = assignments(tmp_path / "out")
+    found = {row["name"] for row in rows if row["outlier"] == "1"}
+    assert {f"junk{index}.png" for index in range(4)} <= found
+    assert len(found) <= 6
+    assert f"{len(found)} samples look like outliers" in capsys.readouterr().out
+    with Image.open(tmp_path / "out" / "clusters.png") as picture:
+        sheet = np.asarray(picture.convert("L"))[:, 120:]
+    assert not (sheet == 77).any()  # the grey frame is not there
 
 
 def test_sample_as_picture_array_and_folder(run, tmp_path):

@@ -1,0 +1,52 @@
+"""What looks like none of the others is found, and of what is all of one kind next to nothing is."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from sao.evaluation import outliers as module
+from sao.evaluation.outliers import outliers
+
+
+@pytest.fixture(scope="module")
+def digits() -> np.ndarray:
+    values, _ = load_digits(return_X_y=True)
+    return (np.asarray(values) * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+
+
+def flat(pixels: np.ndarray) -> np.ndarray:
+    return pixels.reshape(len(pixels), -1).astype(np.float32)
+
+
+def test_junk_among_digits(digits):
+    draws = np.random.default_rng(0)
+    junk = np.concatenate([np.zeros((3, 8, 8, 1)), np.full((3, 8, 8, 1), 255), draws.integers(0, 256, (3, 8, 8, 1))])
+    pixels = np.concatenate([digits, junk.astype(np.uint8)])
+    found = outliers(flat(pixels), pixels)
+    assert found[-9:].all()
+    assert found[:-9].sum() <= 3
+
+
+def test_a_clean_set_has_next_to_none(digits):
+    assert outliers(flat(digits), digits).sum() <= 3
+    draws = np.random.default_rng(0)
+    assert outliers(draws.normal(size=(3000, 10))).sum() <= 3
+
+
+def test_features_alone_tell_far_samples_even_a_few_together():
+    draws = np.random.default_rng(0)
+    features = np.concatenate([draws.normal(size=(500, 6)), 40 + draws.normal(size=(5, 6))])
+    assert list(np.flatnonzero(outliers(features))) == [500, 501, 502, 503, 504]
+
+
+def test_no_more_references_are_compared_than_allowed(monkeypatch):
+    draws = np.random.default_rng(0)
+    features = np.concatenate([draws.normal(size=(800, 6)), 40 + draws.normal(size=(3, 6))])
+    monkeypatch.setattr(module, "REFERENCES", 200)
+    assert list(np.flatnonzero(outliers(features))) == [800, 801, 802]
+
+
+@pytest.mark.parametrize("features", [np.zeros((100, 4)), np.ones((1, 4)), np.eye(20), np.repeat(np.eye(4), 40, axis=0)])
+def test_where_nothing_is_usual_nothing_is_strange(features):
+    assert not outliers(features).any()
+    assert not outliers(features, np.zeros((len(features), 8, 8, 1), np.uint8)).any()
