@@ -3,7 +3,8 @@ import itertools
 import pytest
 import torch
 
-from sao.randomness import batch_rows, derived_seed, generator
+from sao import randomness
+from sao.randomness import batch_rows, derived_seed, generator, permuted
 
 
 def test_the_same_arguments_give_the_same_draws_and_no_global_state_is_touched():
@@ -39,8 +40,10 @@ def test_streams_are_uncorrelated():
     assert correlations.abs().max() < 4.5 / n**0.5
 
 
-@pytest.mark.parametrize(("samples", "batch"), [(12, 4), (13, 4), (5, 5), (7, 1), (9, 5)])
-def test_each_epoch_is_a_permutation_cut_into_batches(samples, batch):
+@pytest.mark.parametrize("largest", [2**20, 0])  # with the order of an epoch kept, and without
+@pytest.mark.parametrize(("samples", "batch"), [(12, 4), (13, 4), (5, 5), (7, 1), (9, 5), (1000, 24)])
+def test_each_epoch_is_a_permutation_cut_into_batches(samples, batch, largest, monkeypatch):
+    monkeypatch.setattr(randomness, "LARGEST_ORDER", largest)
     per_epoch = samples // batch
     orders = []
     for epoch in range(3):
@@ -71,3 +74,43 @@ def test_every_row_is_seen_over_the_epochs():
 def test_batch_rows_names_the_wrong_argument(arguments, name):
     with pytest.raises(ValueError, match=rf"^{name} "):
         batch_rows(*arguments)
+
+
+def test_the_order_of_an_epoch_is_made_once(monkeypatch):
+    made, randperm = [], torch.randperm
+    monkeypatch.setattr(torch, "randperm", lambda *args, **kwargs: made.append(args) or randperm(*args, **kwargs))
+    for step in range(30):
+        batch_rows(12345, step, 10, 100)
+    assert len(made) == 3
+
+
+def test_a_batch_of_a_billion_samples_is_made_without_the_others():
+    rows = batch_rows(0, 10**6, 500, 10**9)  # an order of all of them would take 8 GB
+    assert len(rows.unique()) == 500
+    assert int(rows.max()) < 10**9
+    assert not torch.equal(rows, batch_rows(0, 10**6 + 1, 500, 10**9))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 17, 1000, 4096, 4097, 50_000])
+def test_permuted_is_a_permutation(samples):
+    assert torch.equal(permuted(torch.arange(samples), samples, seed=7).sort().values, torch.arange(samples))
+
+
+def test_permuted_is_as_random_as_a_permutation():
+    """Over seeds, every position is equally likely to come from every row, and neighbours do not stay neighbours."""
+    samples, seeds = 20, 500
+    orders = torch.stack([permuted(torch.arange(samples), samples, seed) for seed in range(seeds)])
+    counts = torch.stack([(orders == row).sum(0) for row in range(samples)]).double()
+    expected = seeds / samples
+    chi_squared = float(((counts - expected) ** 2 / expected).sum())
+    freedom = (samples - 1) ** 2
+    assert abs(chi_squared - freedom) < 5 * (2 * freedom) ** 0.5
+    followers = (orders[:, 1:] == orders[:, :-1] + 1).double().mean()
+    assert abs(float(followers) - 1 / samples) < 5 * (1 / samples / orders[:, 1:].numel()) ** 0.5
+
+
+def test_permuted_rows_are_not_correlated_with_their_positions_or_another_seed():
+    n = 20_000
+    position, first, second = torch.arange(n), permuted(torch.arange(n), n, 1), permuted(torch.arange(n), n, 2)
+    correlations = torch.corrcoef(torch.stack([position, first, second, first.roll(1)]).double()) - torch.eye(4)
+    assert correlations.abs().max() < 5 / n**0.5
