@@ -6,31 +6,27 @@ generated samples in both passes, the Jacobian by a forward pass of its own with
 needed, and D's parameters collecting gradients during the generator's pass.
 """
 
-from collections.abc import Callable
-from types import MethodType
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, jvp, vmap
 from torch.nn import functional as F
 
 from sao.benchmark import reference
+from sao.config import Config
+from sao.methods import structural
 from sao.methods.adversarial import Side
-from sao.methods.method import Batch, Method, total
-from sao.methods.structural import Structural
+from sao.methods.method import Batch, Context, total
 from sao.networks import Generator
-from sao.networks.activation import ELU
-from sao.networks.batchnorm import ConditionalBatchNorm
-from sao.networks.biggan import ToImages
-from sao.networks.convolution import Convolution
-from sao.networks.groupnorm import GroupNorm
-from sao.networks.layout import ImageNetwork
-from sao.networks.spectral import SpectralNormalisation, matrix
+from sao.networks.cpu import portable
 
 
-class Literal(Structural):
-    """Make one with `literal(method)`; it shares nothing with the method it was made from."""
+class Literal(structural.Structural):
+    def __init__(self, options: structural.Options, context: Context) -> None:
+        super().__init__(options, context)
+        if isinstance(self.generator, Generator):
+            self.generator.frugal = False
 
+    @portable()
     def step(self, batch: Batch, step: int):
         real = self.augmentation(batch.inputs, self.seed, "discriminator", step, self.batch)
         scalars, _ = self._update_discriminator(real, step)
@@ -88,58 +84,22 @@ class Literal(Structural):
         return (product * v.detach()).flatten(1).sum(1)
 
 
-def has_literal(method: Method) -> bool:
+def has_literal(config: Config) -> bool:
     """Whether there is a literal arrangement: of the paper's method as it is, with the Jacobian in each step."""
-    if not isinstance(method, Structural):
+    options = config.method
+    if not isinstance(options, structural.Options):
         return False
-    options = method.options
     return options.smoothness_weight > 0 and (options.power_steps, options.smooth_every) == (1, 1)
 
 
-def literal(method: Method) -> Literal:
-    """Turn a freshly built method into its literal arrangement, with torch's own operators instead of ours."""
-    assert has_literal(method)
-    for module in method.modules():
-        if isinstance(module, ImageNetwork):
-            module.use_layout(torch.contiguous_format)
-        if isinstance(module, Generator):
-            module.frugal = False
-        for kind, forward in OPERATORS.items():
-            if isinstance(module, kind):
-                module.forward = MethodType(forward, module)
-    method.__class__ = Literal
-    assert isinstance(method, Literal)
-    return method
+class Options(structural.Options):
+    """The options of the paper's method, which build its literal arrangement."""
+
+    def build(self, context: Context) -> Literal:
+        with portable():  # weights in torch's usual layout
+            return Literal(self, context)
 
 
-def _elu(self: ELU, x: Tensor, other: Tensor | None = None) -> Tensor:
-    return F.elu(x if other is None else x + other)
-
-
-def _batch_norm(self: ConditionalBatchNorm, x: Tensor, condition: Tensor | None = None) -> Tensor:
-    normalised = F.batch_norm(
-        x, self.running_mean, self.running_var, training=self.training, momentum=self.momentum, eps=self.eps
-    )
-    gain = 1 + self.gain(condition) if isinstance(self.gain, nn.Linear) else self.gain[None]
-    bias = self.bias(condition) if isinstance(self.bias, nn.Linear) else self.bias[None]
-    extra = [1] * (x.ndim - 2)
-    return normalised * gain.reshape(*gain.shape, *extra) + bias.reshape(*bias.shape, *extra)
-
-
-def _normalise_spectrally(self: SpectralNormalisation, weight: Tensor) -> Tensor:
-    rows = matrix(weight)
-    if self.training:
-        with torch.no_grad():
-            self._u = F.normalize(torch.mv(rows, self._v), dim=0)
-            self._v = F.normalize(torch.mv(rows.T, self._u), dim=0)
-    return weight / torch.vdot(self._u, torch.mv(rows, self._v))
-
-
-OPERATORS: dict[type, Callable[..., Tensor]] = {
-    Convolution: nn.Conv2d.forward,
-    ToImages: nn.Conv2d.forward,
-    GroupNorm: nn.GroupNorm.forward,
-    ConditionalBatchNorm: _batch_norm,
-    ELU: _elu,
-    SpectralNormalisation: _normalise_spectrally,
-}
+def literal(config: Config) -> Config:
+    """The same configuration for the literal arrangement."""
+    return config.model_copy(update={"method": Options.model_validate(config.method.model_dump())})

@@ -50,13 +50,14 @@ CLASSES = 10  # for a method that learns from labels
 
 
 def build(config: Config, shape: tuple[int, ...], samples: int, arrangement: str = "ours") -> Method:
-    method = config.build_method(shape, samples, CLASSES)
+    chosen = literal(config) if arrangement == "literal" else config
+    method = chosen.build_method(shape, samples, CLASSES)
     for bank in method.modules():
         if isinstance(bank, MemoryBank):  # a full bank costs what it costs in the middle of a run
             generator = torch.Generator().manual_seed(0)
             rows = [torch.randn(buffer.shape, generator=generator) for buffer in (bank.embeddings, bank.keys)]
             bank.push(F.normalize(rows[0]), F.normalize(rows[1]))
-    return literal(method) if arrangement == "literal" else method
+    return method
 
 
 def random_batch(config: Config, shape: tuple[int, ...]) -> Batch:

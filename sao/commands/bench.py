@@ -48,7 +48,7 @@ def measure(config: Config, steps: int, literal: bool) -> dict[str, Any]:
     inputs = batch_of_a_step.inputs
     ours = measuring.build(config, shape, samples)
     functions = [lambda step: ours.step(batch_of_a_step, step)]
-    if literal and not has_literal(ours):
+    if literal and not has_literal(config):
         raise InputError(
             "there is a literal step only for the method structural with a Jacobian and one power iteration in each step: "
             "give --no-literal"

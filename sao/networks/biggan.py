@@ -1,16 +1,14 @@
 """The generator of BigGAN-deep without classes: the latent alone conditions every BatchNorm."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from sao.networks.batchnorm import ConditionalBatchNorm
+from sao.networks.batchnorm import BatchNorm
 from sao.networks.checks import check_latents, check_sizes
-from sao.networks.convolution import sum_of_patches
-from sao.networks.layout import ImageNetwork
+from sao.networks.cpu import use_cpu_operators
+from sao.networks.cpu.generator import add_doubled, convolved_or_graph, to_images
+from sao.networks.layout import ImageNetwork, arranged
 from sao.networks.spectral import normalise_spectrally
 
 BOTTLENECK = 4
@@ -60,43 +58,36 @@ class Generator(ImageNetwork):
             resolution *= 2
             if resolution // 2 < ATTENTION_RESOLUTION <= resolution < size:
                 self.blocks.append(SelfAttention(outputs))
-        self.norm = ConditionalBatchNorm(multipliers[-1][1], None)
-        self.last = ToImages(multipliers[-1][1], channels)
+        self.norm = BatchNorm(multipliers[-1][1])
+        self.last = ToImages(multipliers[-1][1], channels, 3)
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_normal_(module.weight)
-        self.use_layout(torch.channels_last)
+        self.arrange_weights()
         normalise_spectrally(self)
 
     def forward(self, latents: Tensor) -> Tensor:
         check_latents(latents, self.latent_size)
         condition = self.condition(latents)
-        x = self.first(latents).reshape(-1, self.first_channels, self.start, self.start)
-        x = x.contiguous(memory_format=self.layout)
+        x = arranged(self.first(latents).reshape(-1, self.first_channels, self.start, self.start))
         for block in self.blocks:
-            x = block(x, condition, self.frugal)
-        images = torch.tanh(_layer(self.norm, self.last, _to_images, x, None, self.frugal))
+            x = block(x) if isinstance(block, SelfAttention) else block(x, condition, self.frugal)
+        images = torch.tanh(_layer(self.norm, self.last, x, None, self.frugal))
         margin = (images.shape[-1] - self.size) // 2
         return images[..., margin : margin + self.size, margin : margin + self.size]
 
 
 def _layer(
-    norm: nn.Module,
-    convolution: nn.Module,
-    function: Callable[[Tensor, Tensor, Tensor], Tensor],
-    x: Tensor,
-    condition: Tensor | None,
-    frugal: bool,
-    double: bool = False,
+    norm: nn.Module, convolution: nn.Module, x: Tensor, condition: Tensor | None, frugal: bool, double: bool = False
 ) -> Tensor:
-    """convolution(relu(norm(x))), with the image doubled in between; frugally, by the function of the weights that it is."""
+    """convolution(relu(norm(x))), with the image doubled in between."""
     if not frugal:
         return convolution(_doubled(F.relu_(norm(x, condition)), double))
-    assert isinstance(norm, ConditionalBatchNorm)
-    assert isinstance(convolution, nn.Conv2d)
-    assert convolution.bias is not None
+    assert isinstance(norm, BatchNorm)
+    assert isinstance(convolution, Convolution)
     # The weights are asked for once: spectral normalisation refines its estimate each time.
     weights = convolution.weight, convolution.bias
+    function = convolution.in_parts if use_cpu_operators(x) else convolution._conv_forward
     return norm.then(lambda y, *weights: function(_doubled(y, double), *weights), weights, x, condition)
 
 
@@ -104,28 +95,23 @@ def _doubled(x: Tensor, wanted: bool) -> Tensor:
     return F.interpolate(x, scale_factor=2) if wanted else x
 
 
-def _convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    if torch.is_grad_enabled() and not torch.is_autocast_enabled(x.device.type):
-        return _GraphOfConvolution.apply(x, weight, bias)  # pyright: ignore[reportReturnType]
-    return F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
+class Convolution(nn.Conv2d):
+    """Stride 1, zero padding that keeps the size."""
+
+    bias: Tensor
+    in_parts = staticmethod(convolved_or_graph)  # the same as a function, for a frugal layer on the CPU
+
+    def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
+        super().__init__(inputs, outputs, kernel, padding=kernel // 2)
 
 
-class _GraphOfConvolution(torch.autograd.Function):
-    """A convolution to differentiate that is not computed: in its backward pass a layer in parts asks for the graph alone."""
+class ToImages(Convolution):
+    """From many channels to one or three."""
 
-    @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.save_for_backward(x, weight)
-        return x.new_empty(()).expand(len(x), len(weight), *x.shape[2:])
+    in_parts = staticmethod(to_images)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, weight = ctx.saved_tensors
-        padding, biases = [weight.shape[-1] // 2] * 2, [len(weight)]
-        return torch.ops.aten.convolution_backward(
-            gradient, x, weight, biases, [1, 1], padding, [1, 1], False, [0, 0], 1, [True, True, True]
-        )
+    def forward(self, input: Tensor) -> Tensor:
+        return to_images(input, self.weight, self.bias) if use_cpu_operators(input) else super().forward(input)
 
 
 class Block(nn.Module):
@@ -136,56 +122,18 @@ class Block(nn.Module):
         self.outputs, self.upsample = outputs, upsample
         hidden = max(1, inputs // BOTTLENECK)
         sizes = [(inputs, hidden, 1), (hidden, hidden, 3), (hidden, hidden, 3), (hidden, outputs, 1)]
-        self.norms = nn.ModuleList(ConditionalBatchNorm(i, condition_size) for i, _, _ in sizes)
-        self.convolutions = nn.ModuleList(nn.Conv2d(i, o, kernel, padding=kernel // 2) for i, o, kernel in sizes)
+        self.norms = nn.ModuleList(BatchNorm(i, condition_size) for i, _, _ in sizes)
+        self.convolutions = nn.ModuleList(Convolution(i, o, kernel) for i, o, kernel in sizes)
 
     def forward(self, x: Tensor, condition: Tensor, frugal: bool = False) -> Tensor:
         residual = x
         for index, (norm, convolution) in enumerate(zip(self.norms, self.convolutions, strict=True)):
-            residual = _layer(norm, convolution, _convolved, residual, condition, frugal, double=self.upsample and index == 1)
+            residual = _layer(norm, convolution, residual, condition, frugal, double=self.upsample and index == 1)
         shortcut = x[:, : self.outputs]
-        if self.upsample:
-            return _PlusDoubled.apply(residual, shortcut)  # pyright: ignore[reportReturnType]
-        residual += shortcut
+        if self.upsample and use_cpu_operators(x):
+            return add_doubled(residual, shortcut)
+        residual += _doubled(shortcut, self.upsample)
         return residual
-
-
-class _PlusDoubled(torch.autograd.Function):
-    """residual += doubled(shortcut), without ever making what is added: it would be the largest tensor there is."""
-
-    @staticmethod
-    def forward(ctx, residual: Tensor, shortcut: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.mark_dirty(residual)
-        quarters = residual.unflatten(3, (-1, 2)).unflatten(2, (-1, 2))  # (n, c, h, 2, w, 2)
-        quarters += shortcut[:, :, :, None, :, None]
-        return residual
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return gradient, F.avg_pool2d(gradient, 2, divisor_override=1)
-
-
-class ToImages(nn.Conv2d):
-    """3x3 convolution from many channels to one or three."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(inputs, outputs, 3, padding=1)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return _to_images(input, self.weight, self.bias)  # pyright: ignore[reportArgumentType]
-
-
-def _to_images(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The convolution of `ToImages`.
-
-    On a CPU the library's kernels waste most of their width on so few outputs; here each position is first multiplied into the
-    3x3 patch that it contributes to, and the patches are summed where they overlap.
-    """
-    if x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
-        return F.conv2d(x, weight, bias, padding=1)
-    rows = weight.flip(2, 3).permute(2, 3, 0, 1).flatten(0, 2)
-    return sum_of_patches(x.permute(0, 2, 3, 1).flatten(0, 2) @ rows.T, x) + bias[:, None, None]
 
 
 class SelfAttention(nn.Module):
@@ -200,7 +148,7 @@ class SelfAttention(nn.Module):
         self.output = nn.Conv2d(values, channels, 1, bias=False)
         self.strength = nn.Parameter(torch.zeros(()))
 
-    def forward(self, x: Tensor, condition: Tensor, frugal: bool = False) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         query = self.query(x).flatten(2)
         key = F.max_pool2d(self.key(x), 2).flatten(2)
         value = F.max_pool2d(self.value(x), 2).flatten(2)

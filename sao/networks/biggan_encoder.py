@@ -1,6 +1,5 @@
 """The body of BigGAN's own discriminator for 32x32 images, without classes: the baseline of the paper's."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -29,7 +28,7 @@ class BigGANEncoder(ImageEncoder):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.orthogonal_(module.weight)
-        self.use_layout(torch.channels_last)
+        self.arrange_weights()
         normalise_spectrally(self)
 
     def forward(self, inputs: Tensor) -> Tensor:

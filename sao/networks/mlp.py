@@ -4,11 +4,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao import distributed
-from sao.networks.activation import ELU
-from sao.networks.batchnorm import ConditionalBatchNorm
+from sao.networks.batchnorm import BatchNorm
 from sao.networks.checks import check_latents, check_sizes
 from sao.networks.discriminator import Encoder
-from sao.networks.groupnorm import group_norm
+from sao.networks.layers import ELU, GroupNorm
 from sao.networks.spectral import normalise_spectrally
 
 
@@ -41,7 +40,7 @@ class ResidualLayer(nn.Module):
         super().__init__()
         self.first = nn.Linear(width, width, bias=False)
         self.second = nn.Linear(width, width, bias=False)
-        self.norm = group_norm(width)
+        self.norm = GroupNorm(width)
         self.activation = ELU()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -56,9 +55,9 @@ class VectorGenerator(nn.Module):
         check_sizes(outputs=outputs, width=width, depth=depth, latent_size=latent_size)
         self.latent_size = latent_size
         self.first = nn.Linear(latent_size, width)
-        self.norms = nn.ModuleList(ConditionalBatchNorm(width, latent_size) for _ in range(depth))
+        self.norms = nn.ModuleList(BatchNorm(width, latent_size) for _ in range(depth))
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
-        self.norm = ConditionalBatchNorm(width, None)
+        self.norm = BatchNorm(width)
         self.last = nn.Linear(width, outputs)
         normalise_spectrally(self)
 

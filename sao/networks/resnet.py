@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.networks.activation import ELU
 from sao.networks.checks import check_sizes
-from sao.networks.convolution import Convolution
-from sao.networks.groupnorm import group_norm
+from sao.networks.layers import ELU, Convolution, GroupNorm
 from sao.networks.layout import ImageEncoder
 from sao.networks.spectral import normalise_spectrally
 
@@ -51,7 +48,7 @@ class ResNet(ImageEncoder):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        self.use_layout(torch.channels_last)
+        self.arrange_weights()
         if spectral_normalisation:
             normalise_spectrally(self)
 
@@ -67,11 +64,11 @@ class Block(nn.Module):
         self.downsample = downsample
         self.first = Convolution(inputs, outputs, 3)
         self.second = Convolution(outputs, outputs, 3)
-        self.norm = group_norm(outputs)
+        self.norm = GroupNorm(outputs)
         self.activation = ELU()
         self.shortcut = nn.Identity()
         if downsample or inputs != outputs:
-            self.shortcut = nn.Sequential(Convolution(inputs, outputs, 1), group_norm(outputs))
+            self.shortcut = nn.Sequential(Convolution(inputs, outputs, 1), GroupNorm(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.downsample:

@@ -1,16 +1,15 @@
-"""Spectral normalisation: every weight is divided by an estimate of its largest singular value.
+"""Spectral normalisation: every weight is divided by an estimate of its largest singular value."""
 
-What torch's own does, in half of the time: σ = |Wᵀu| falls out of the power iteration, and the gradient is a closed form, with
-Ŵ = W / σ and σ = uᵀWv for fixed u and v:
-
-    dW = (g − ⟨g, Ŵ⟩ u vᵀ) / σ
-"""
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.autograd.forward_ad import unpack_dual
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
+
+from sao.networks.cpu import use_cpu_operators
+from sao.networks.cpu.spectral import matrix, normalised_with_vectors
 
 FIRST_ITERATIONS = 15  # from random vectors; then one in each training pass
 
@@ -22,6 +21,8 @@ def normalise_spectrally(network: nn.Module) -> None:
 
 
 class SpectralNormalisation(nn.Module):
+    """W / σ with σ = uᵀWv, where u and v follow the power iteration and count as constants, as in torch's own."""
+
     _u: Tensor
     _v: Tensor
 
@@ -34,47 +35,23 @@ class SpectralNormalisation(nn.Module):
             self._iterate(weight)
 
     def forward(self, weight: Tensor) -> Tensor:
-        with torch.autocast(weight.device.type, enabled=False):  # the vectors keep the precision of the weight
-            largest = self._iterate(weight) if self.training else self._largest(weight)
-        return _Divided.apply(weight, largest, self._u, self._v)  # pyright: ignore[reportReturnType]
+        with _full_precision(weight):
+            if use_cpu_operators(weight):
+                result, self._u, self._v = normalised_with_vectors(weight, self._u, self._v, iterate=self.training)
+                return result
+            if self.training:
+                self._iterate(weight)
+            return weight / torch.vdot(self._u, torch.mv(matrix(weight), self._v))
 
     @torch.no_grad()
-    def _iterate(self, weight: Tensor) -> Tensor:
-        """One step of the power iteration. Its vectors are new tensors: a graph may still hold the old ones."""
-        rows = matrix(weight)
-        self._u = F.normalize(rows @ self._v, dim=0)
-        image = self._u @ rows
-        largest = torch.linalg.vector_norm(image)
-        self._v = image / largest.clamp_min(torch.finfo(image.dtype).tiny)
-        return largest
-
-    @torch.no_grad()
-    def _largest(self, weight: Tensor) -> Tensor:
-        return self._u @ (matrix(weight) @ self._v)
+    def _iterate(self, weight: Tensor) -> None:
+        """The vectors are new tensors: a graph may still hold the old ones."""
+        rows = matrix(unpack_dual(weight).primal)
+        self._u = F.normalize(torch.mv(rows, self._v), dim=0)
+        self._v = F.normalize(torch.mv(rows.T, self._u), dim=0)
 
 
-def matrix(weight: Tensor) -> Tensor:
-    """A row for each output: (o, i) as it is, (o, i, h, w) → (o, hwi), without a copy in channels_last."""
-    return weight if weight.ndim == 2 else weight.permute(0, 2, 3, 1).flatten(1)
-
-
-class _Divided(torch.autograd.Function):
-    """weight / largest, where largest = u weight v."""
-
-    @staticmethod
-    def forward(ctx, weight: Tensor, largest: Tensor, u: Tensor, v: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        result = weight / largest
-        ctx.save_for_backward(result, largest, u, v)
-        return result
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        weight, largest, u, v = ctx.saved_tensors
-        rows = matrix(gradient)
-        along = (rows * matrix(weight)).sum()
-        rows = torch.addr(rows, -along * u, v) / largest
-        if weight.ndim == 2:
-            return rows, None, None, None
-        o, i, h, w = weight.shape
-        return rows.view(o, h, w, i).permute(0, 3, 1, 2), None, None, None
+def _full_precision(weight: Tensor) -> AbstractContextManager:
+    """Autocast would give the vectors less precision than the weight has."""
+    kind = weight.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()

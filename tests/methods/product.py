@@ -4,7 +4,6 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import MethodType
 from typing import Any
 
 import reference_baselines
@@ -12,7 +11,6 @@ import reference_step
 import torch
 from torch import Tensor, nn
 
-from sao.benchmark.literal import OPERATORS
 from sao.benchmark.reference import Settings
 from sao.config import build
 from sao.data.augmentation import Augmentation
@@ -21,7 +19,7 @@ from sao.methods.adversarial import Adversarial
 from sao.methods.supervised import Supervised
 from sao.methods.views import TwoViews
 from sao.networks import Generator
-from sao.networks.layout import ImageNetwork
+from sao.networks.cpu import portable
 
 SAMPLES = 1000
 # No weight is 1 and no two are alike, so that no factor can hide.
@@ -123,17 +121,12 @@ def reference(options: Options, method: Adversarial) -> reference_step.Structura
 
 
 def stock(network: nn.Module) -> nn.Module:
-    """A copy in the usual layout and without the operators written for speed; it has the same parameters and buffers."""
+    """A copy in the usual layout, to be run without the operators written for speed; it has the same parameters and buffers."""
     network = copy.deepcopy(network)
-    for module in network.modules():
-        if isinstance(module, ImageNetwork):
-            module.use_layout(torch.contiguous_format)
-        if isinstance(module, Generator):
-            module.frugal = False
-        for kind, forward in OPERATORS.items():
-            if isinstance(module, kind):
-                module.forward = MethodType(forward, module)
-    return network
+    if isinstance(network, Generator):
+        network.frugal = False
+    with portable():
+        return network.to("cpu")
 
 
 @torch.no_grad()

@@ -4,8 +4,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao import distributed
-from sao.networks import batchnorm
-from sao.networks.batchnorm import ConditionalBatchNorm
+from sao.networks.batchnorm import BatchNorm
+from sao.networks.cpu import batchnorm as cpu_batchnorm
+from sao.networks.cpu import portable
 
 
 def batches(*shape: int) -> list[Tensor]:
@@ -21,10 +22,16 @@ def path(request, monkeypatch):
         monkeypatch.setattr(distributed, "total", lambda tensor: tensor)
 
 
+@pytest.fixture(params=[False, True], ids=["cpu", "portable"], autouse=True)
+def operators(request):
+    with portable(request.param):
+        yield
+
+
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("shape", [(), (5, 3)])
 def test_equals_batchnorm_followed_by_the_conditions_gain_and_bias(shape):
-    norm = ConditionalBatchNorm(4, 3).double()
+    norm = BatchNorm(4, 3).double()
     plain = (nn.BatchNorm2d if shape else nn.BatchNorm1d)(4, affine=False).double()
     condition = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     assert isinstance(norm.gain, nn.Linear)
@@ -49,7 +56,7 @@ def test_equals_batchnorm_followed_by_the_conditions_gain_and_bias(shape):
 
 @pytest.mark.usefixtures("path")
 def test_without_a_condition_it_is_batchnorm():
-    norm, plain = ConditionalBatchNorm(4, None).double(), nn.BatchNorm2d(4).double()
+    norm, plain = BatchNorm(4).double(), nn.BatchNorm2d(4).double()
     with torch.no_grad():
         for ours, theirs in ((norm.gain, plain.weight), (norm.bias, plain.bias)):
             assert isinstance(ours, nn.Parameter)
@@ -61,7 +68,7 @@ def test_without_a_condition_it_is_batchnorm():
 
 @pytest.mark.usefixtures("path")
 def test_half_precision_keeps_its_type_and_wide_statistics():
-    norm = ConditionalBatchNorm(4, None)
+    norm = BatchNorm(4)
     x = batches(5, 3)[0]
     outputs = norm(x.bfloat16())
     expected = nn.BatchNorm2d(4)(x.float())
@@ -74,11 +81,11 @@ def test_half_precision_keeps_its_type_and_wide_statistics():
 )
 def test_wrong_inputs_are_named(x):
     with pytest.raises(ValueError, match=r"^x "):
-        ConditionalBatchNorm(4, None)(x)
+        BatchNorm(4)(x)
 
 
 def test_a_single_sample_is_welcome_in_evaluation_and_where_it_has_positions():
-    norm = ConditionalBatchNorm(4, None)
+    norm = BatchNorm(4)
     assert norm(torch.randn(1, 4, 2, 2)).isfinite().all()
     assert norm.eval()(torch.zeros(1, 4)).shape == (1, 4)
 
@@ -88,8 +95,8 @@ def test_a_single_sample_is_welcome_in_evaluation_and_where_it_has_positions():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("part", [1, 4, 9])
 def test_in_parts_a_layer_has_the_same_values_gradients_and_statistics(monkeypatch, condition_size, training, part):
-    monkeypatch.setattr(batchnorm, "AT_ONCE", part * 4 * 5 * 3)
-    whole, parts = (ConditionalBatchNorm(4, condition_size).double().train(training) for _ in range(2))
+    monkeypatch.setattr(cpu_batchnorm, "AT_ONCE", part * 4 * 5 * 3)
+    whole, parts = (BatchNorm(4, condition_size).double().train(training) for _ in range(2))
     parts.load_state_dict(whole.state_dict())
     x, _, weight = batches(5, 3)
     weight = weight[:2, :, :1, :1].clone().requires_grad_()

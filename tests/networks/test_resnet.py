@@ -6,7 +6,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao.networks import Discriminator, EmbeddingHead, ResNet, resnet_stages
-from sao.networks.resnet import Block, group_norm
+from sao.networks.layers import GroupNorm
+from sao.networks.resnet import Block
 from sao.smoothness import jacobian_norm
 
 
@@ -126,7 +127,7 @@ def test_the_jacobian_norm_has_a_gradient_in_every_weight(spectral):
 
 @pytest.mark.parametrize("channels", [1, 7, 16, 40, 50, 56, 64, 100, 127])
 def test_groups_divide_any_width(channels):
-    norm = group_norm(channels)
+    norm = GroupNorm(channels)
     per_group = channels // norm.num_groups
     assert per_group >= min(16, channels)
     assert norm(torch.randn(2, channels, 2, 2)).shape == (2, channels, 2, 2)

@@ -5,15 +5,14 @@ from y alone.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 
-class ELU(nn.Module):
-    def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
-        """elu(x), or elu(x + other) without keeping the sum."""
-        return _ELU.apply(x, other)  # pyright: ignore[reportReturnType]
+def elu(x: Tensor, other: Tensor | None = None) -> Tensor:
+    """elu(x), or elu(x + other) without keeping the sum."""
+    return _ELU.apply(x, other)  # pyright: ignore[reportReturnType]
 
 
 class _ELU(torch.autograd.Function):

@@ -13,23 +13,13 @@ Every one of these is a sum of x, v and dy with coefficients for each sample and
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHANNELS_PER_GROUP = 16
 
-
-class GroupNorm(nn.GroupNorm):
-    def forward(self, input: Tensor) -> Tensor:
-        # Autocast gives bfloat16 to weights in float32; the moments are then taken in float32, as torch's own autocast does.
-        images = (input if input.ndim > 2 else input[..., None]).to(self.weight.dtype)
-        return _GroupNorm.apply(images, self.weight, self.bias, self.num_groups, self.eps).view(input.shape)  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
-
-
-def group_norm(channels: int) -> GroupNorm:
-    """16 channels a group, or somewhat more where the width is no multiple of 16."""
-    most = max(1, channels // CHANNELS_PER_GROUP)
-    return GroupNorm(next(groups for groups in range(most, 0, -1) if channels % groups == 0), channels)
+def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    images = x if x.ndim > 2 else x[..., None]
+    return _GroupNorm.apply(images, weight, bias, groups, eps).view(x.shape)  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
 
 
 class _GroupNorm(torch.autograd.Function):

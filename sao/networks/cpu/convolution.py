@@ -7,16 +7,16 @@ products:
     y = x * w        dx = g ⋆ w        dw = g ⋆ x
 
 The first two live in one node of the graph and the third in another, so that a pass that asks for the gradient of the input
-alone, as the Jacobian norm does, does not pay for the weights'. On a CPU each product is a matrix product where the images are
-tiny: at 4x4 with many channels the library's kernels reach little more than half of that speed, and at 2x2 they spend five
-ninths of their work on the zeros of the border.
+alone, as the Jacobian norm does, does not pay for the weights'. Each product is a matrix product where the images are tiny: at
+4x4 with many channels the library's kernels reach little more than half of that speed, and at 2x2 they spend five ninths of
+their work on the zeros of the border.
 """
 
 from dataclasses import dataclass
 from itertools import product
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
@@ -24,18 +24,12 @@ from torch.nn import functional as F
 TINY, MANY_CHANNELS, FEW_CHANNELS = 4, 256, 3  # where matrix products were measured to win
 
 
-class Convolution(nn.Conv2d):
+def convolution(x: Tensor, weight: Tensor) -> Tensor:
     """Stride 1, zero padding that keeps the size, no bias."""
-
-    def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
-        super().__init__(inputs, outputs, kernel, padding=kernel // 2, bias=False)
-
-    def forward(self, input: Tensor) -> Tensor:
-        if torch.is_autocast_enabled(input.device.type):
-            return super().forward(input)
-        weight = self.weight
-        of_weight = _OfWeight.apply(unpack_dual(weight).primal, _Held(unpack_dual(input).primal))
-        return _OfInput.apply(input, weight, of_weight)  # pyright: ignore[reportReturnType]
+    if torch.is_autocast_enabled("cpu"):
+        return F.conv2d(x, weight, padding=weight.shape[-1] // 2)
+    of_weight = _OfWeight.apply(unpack_dual(weight).primal, _Held(unpack_dual(x).primal))
+    return _OfInput.apply(x, weight, of_weight)  # pyright: ignore[reportReturnType]
 
 
 class _OfInput(torch.autograd.Function):
@@ -129,7 +123,7 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
 def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
     if _two_by_two(gradient, weight):
         return _two_by_two_images(_vectors(gradient.flip(2, 3)) @ _whole_matrix(weight))
-    if _tiny(gradient, weight) or _few(gradient, weight):
+    if _tiny(gradient, weight) or _few(weight):
         return sum_of_patches(_positions(gradient) @ _rows(weight), gradient)
     like = gradient.new_empty(()).expand(len(gradient), weight.shape[1], *gradient.shape[2:])
     return _library(gradient, like, weight, [True, False, False])[0]
@@ -144,11 +138,6 @@ def _weight_gradient(gradient: Tensor, x: Tensor, like: Tensor) -> Tensor:
     return _library(gradient, x, like, [False, True, False])[1]
 
 
-def _by_matrix(images: Tensor, weight: Tensor) -> bool:
-    """Whether a matrix product may stand for the library's kernel at all."""
-    return weight.shape[-1] == 3 and images.device.type == "cpu"
-
-
 def _library(gradient: Tensor, x: Tensor, weight: Tensor, wanted: list[bool]):
     padding = [weight.shape[-1] // 2] * 2
     return torch.ops.aten.convolution_backward(gradient, x, weight, None, [1, 1], padding, [1, 1], False, [0, 0], 1, wanted)
@@ -160,7 +149,7 @@ def _library(gradient: Tensor, x: Tensor, weight: Tensor, wanted: list[bool]):
 
 
 def _two_by_two(images: Tensor, weight: Tensor) -> bool:
-    return _by_matrix(images, weight) and images.shape[2:] == (2, 2)
+    return weight.shape[-1] == 3 and images.shape[2:] == (2, 2)
 
 
 def _vectors(images: Tensor) -> Tensor:
@@ -194,12 +183,12 @@ def _of_whole_matrix(matrix: Tensor, like: Tensor) -> Tensor:
 
 def _tiny(images: Tensor, weight: Tensor) -> bool:
     many = weight.shape[1] >= MANY_CHANNELS and weight.is_contiguous(memory_format=torch.channels_last)
-    return _by_matrix(images, weight) and many and max(images.shape[2:]) <= TINY
+    return weight.shape[-1] == 3 and many and max(images.shape[2:]) <= TINY
 
 
-def _few(images: Tensor, weight: Tensor) -> bool:
+def _few(weight: Tensor) -> bool:
     """The gradient of the images themselves: the library's kernels waste most of their width on so few channels."""
-    return _by_matrix(images, weight) and weight.shape[1] <= FEW_CHANNELS
+    return weight.shape[-1] == 3 and weight.shape[1] <= FEW_CHANNELS
 
 
 def _positions(images: Tensor) -> Tensor:
@@ -233,13 +222,22 @@ def sum_of_patches(patches: Tensor, like: Tensor) -> Tensor:
 class _SumOfPatches(torch.autograd.Function):
     @staticmethod
     def forward(ctx, patches: Tensor, n: int, h: int, w: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        patches = patches.view(n, h, w, 3, 3, -1)
-        padded = patches.new_zeros(n, h + 2, w + 2, patches.shape[-1])
-        for y, x in product(range(3), range(3)):
-            padded[:, y : y + h, x : x + w] += patches[:, :, :, y, x]
-        return padded[:, 1:-1, 1:-1].permute(0, 3, 1, 2)
+        ctx.shape = n, h, w
+        return _summed(patches, n, h, w)
 
     @staticmethod
-    @once_differentiable
+    @torch.no_grad()
+    def jvp(ctx, tangent: Tensor, *_) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _summed(tangent, *ctx.shape)
+
+    @staticmethod
     def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         return _patches(gradient), None, None, None
+
+
+def _summed(patches: Tensor, n: int, h: int, w: int) -> Tensor:
+    patches = patches.view(n, h, w, 3, 3, -1)
+    padded = patches.new_zeros(n, h + 2, w + 2, patches.shape[-1])
+    for y, x in product(range(3), range(3)):
+        padded[:, y : y + h, x : x + w] += patches[:, :, :, y, x]
+    return padded[:, 1:-1, 1:-1].permute(0, 3, 1, 2)

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import functional_call
 
-from sao.networks import convolution
-from sao.networks.convolution import Convolution
+from sao.networks.cpu import convolution
+from sao.networks.layers import Convolution
 
 
 @pytest.fixture(params=["library", "few channels", "matrix products"])

@@ -1,0 +1,62 @@
+"""A small one of every network, with a batch that it takes; the tests of all networks go through them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sao.networks import (
+    BigGANEncoder,
+    Discriminator,
+    EmbeddingHead,
+    Encoder,
+    Generator,
+    ResNet,
+    ScoreHead,
+    VectorEncoder,
+    VectorGenerator,
+)
+
+
+@dataclass(frozen=True)
+class Example:
+    build: Callable[[], nn.Module]
+    shape: tuple[int, ...]  # of one input
+
+    def network(self) -> nn.Module:
+        """In float64, with weights away from where they begin: no gain is 1 and no bias 0."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            network = self.build().double()
+            with torch.no_grad():
+                for parameter in network.parameters():
+                    parameter += 0.1 * torch.randn_like(parameter)
+        return network
+
+    def batch(self, n: int = 4) -> Tensor:
+        return torch.randn(n, *self.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def discriminator(encoder: Encoder, spectral_normalisation: bool = False) -> Discriminator:
+    return Discriminator(encoder, EmbeddingHead(encoder.feature_size, 5, spectral_normalisation))
+
+
+def resnet(spectral_normalisation: bool = False) -> Discriminator:
+    """With 8x8, 4x4 and 2x2 feature maps: each size has a convolution of its own on the CPU."""
+    return discriminator(ResNet(3, (16, 32, 32), (1, 1, 1), (False, True, True), spectral_normalisation))
+
+
+DISCRIMINATORS = {
+    "resnet": Example(resnet, (3, 8, 8)),
+    "resnet, spectral": Example(lambda: resnet(spectral_normalisation=True), (3, 8, 8)),
+    "biggan": Example(lambda: Discriminator(BigGANEncoder(3, 8), ScoreHead(8)), (3, 8, 8)),
+    "vectors": Example(lambda: discriminator(VectorEncoder(6, 32, 2)), (6,)),
+    "vectors, spectral": Example(lambda: discriminator(VectorEncoder(6, 32, 2, True), True), (6,)),
+}
+GENERATORS = {
+    "generator": Example(lambda: Generator(8, 3, 4, 2, 6), (6,)),
+    "generator of vectors": Example(lambda: VectorGenerator(3, 16, 2, 6), (6,)),
+}
+NETWORKS = DISCRIMINATORS | GENERATORS
+ATTENTION = {"generator with attention": Example(lambda: Generator(128, 1, 1, 1, 6), (6,))}  # too large for every test
