@@ -185,7 +185,8 @@ def _refused_layers() -> Iterator[None]:
     def check(layer: nn.Module, arguments: Any) -> None:
         if threading.get_ident() != caller:  # the hook sees the layers of every thread
             return
-        mixes = isinstance(layer, _BatchNorm) and (layer.training or layer.running_mean is None)
+        statistics = layer._buffers.get("running_mean")  # of torch's BatchNorm, of ours, and of whoever else names them so
+        mixes = isinstance(layer, _BatchNorm) if statistics is None else layer.training
         if mixes or (isinstance(layer, _DropoutNd) and layer.training and layer.p > 0):
             state = "in training mode" if layer.training else "without running statistics"
             raise ValueError(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sao.networks.batchnorm import BatchNorm
 from sao.smoothness import jacobian_audit, jacobian_norm, norm_along, outputs_and_norms, smoothness_penalty
 
 STARTS: tuple[Literal["input", "output"], ...] = ("input", "output")
@@ -434,7 +435,7 @@ def test_audit_refuses_batch_statistics_and_chance(layer):
 
 @both_starts
 @pytest.mark.parametrize(
-    "layer", [nn.BatchNorm1d(7), nn.BatchNorm1d(7, track_running_stats=False).eval(), nn.Dropout()], ids=str
+    "layer", [nn.BatchNorm1d(7), BatchNorm(7), nn.BatchNorm1d(7, track_running_stats=False).eval(), nn.Dropout()], ids=str
 )
 def test_layers_that_mix_samples_or_draw_are_refused_wherever_they_hide(layer, start):
     net = nn.Sequential(nn.Linear(7, 7), layer)

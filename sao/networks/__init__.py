@@ -6,6 +6,7 @@ from sao.networks.biggan_encoder import BigGANEncoder
 from sao.networks.discriminator import Discriminator, Encoder
 from sao.networks.head import EmbeddingHead, ProjectionHead, ScoreHead
 from sao.networks.mlp import VectorEncoder, VectorGenerator
+from sao.networks.plain_resnet import PlainResNet
 from sao.networks.resnet import ResNet, resnet_stages
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Encoder",
     "Generator",
     "MovingAverage",
+    "PlainResNet",
     "ProjectionHead",
     "ResNet",
     "ScoreHead",

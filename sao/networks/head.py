@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from sao.networks.batchnorm import ConditionalBatchNorm
+from sao.networks.batchnorm import BatchNorm
 from sao.networks.checks import check_sizes
 from sao.networks.spectral import normalise_spectrally
 
@@ -13,14 +13,12 @@ from sao.networks.spectral import normalise_spectrally
 class EmbeddingHead(nn.Module):
     """Features (n, inputs) → unnormalised embeddings (n, outputs)."""
 
-    def __init__(self, inputs: int, outputs: int, spectral_normalisation: bool = False) -> None:
+    def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         check_sizes(inputs=inputs, outputs=outputs)
         self.hidden = nn.Linear(inputs, inputs)
         self.activation = nn.ELU()
         self.output = nn.Linear(inputs, outputs)
-        if spectral_normalisation:
-            normalise_spectrally(self)
 
     def forward(self, features: Tensor) -> Tensor:
         return self.output(self.activation(self.hidden(features)))
@@ -46,8 +44,8 @@ class ProjectionHead(nn.Sequential):
     def __init__(self, sizes: Sequence[int], last_norm: bool = False) -> None:
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes[:-1]):
-            layers += [nn.Linear(inputs, outputs, bias=False), ConditionalBatchNorm(outputs, None), nn.ReLU()]
+            layers += [nn.Linear(inputs, outputs, bias=False), BatchNorm(outputs), nn.ReLU()]
         layers.append(nn.Linear(sizes[-2], sizes[-1], bias=not last_norm))
         if last_norm:
-            layers.append(ConditionalBatchNorm(sizes[-1], None))
+            layers.append(BatchNorm(sizes[-1]))
         super().__init__(*layers)

@@ -1,5 +1,7 @@
 """Torch's own layers, which on the CPU run by the operators of `sao.networks.cpu`."""
 
+from typing import Literal
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -9,6 +11,7 @@ from sao.networks.cpu.convolution import convolution
 from sao.networks.cpu.groupnorm import group_norm
 
 CHANNELS_PER_GROUP = 16
+Activation = Literal["elu", "relu"]
 
 
 class Convolution(nn.Conv2d):
@@ -33,7 +36,7 @@ class GroupNorm(nn.GroupNorm):
         wide = input.to(self.weight.dtype)
         if use_cpu_operators(wide):
             return group_norm(wide, self.num_groups, self.weight, self.bias, self.eps)
-        # Torch's own has no forward mode in channels_last, and on GPUs no such layout at all.
+        # Torch's own has no forward mode in channels_last, and on GPUs has refused or copied it.
         return super().forward(wide.contiguous())
 
 
@@ -43,3 +46,13 @@ class ELU(nn.Module):
         if use_cpu_operators(x):
             return elu(x, other)
         return F.elu(x if other is None else x + other)
+
+
+class ReLU(nn.Module):
+    def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
+        """relu(x), or relu(x + other)."""
+        return F.relu(x if other is None else x + other)
+
+
+def activation_named(name: Activation) -> nn.Module:
+    return ELU() if name == "elu" else ReLU()

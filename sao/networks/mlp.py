@@ -17,15 +17,13 @@ class VectorEncoder(Encoder):
     GroupNorm sits on each residual branch and never on the stem: a normalised stem would forget how long the vector is.
     """
 
-    def __init__(self, inputs: int, width: int = 128, depth: int = 4, spectral_normalisation: bool = False) -> None:
+    def __init__(self, inputs: int, width: int = 128, depth: int = 4) -> None:
         super().__init__()
         check_sizes(inputs=inputs, width=width, depth=depth)
         self.inputs, self.feature_size = inputs, width
         self.stem = nn.Linear(inputs, width)
         self.activation = ELU()
         self.blocks = nn.Sequential(*[ResidualLayer(width) for _ in range(depth)])
-        if spectral_normalisation:
-            normalise_spectrally(self)
 
     def forward(self, inputs: Tensor) -> Tensor:
         if inputs.ndim != 2 or len(inputs) == 0 or inputs.shape[1] != self.inputs:

@@ -6,9 +6,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao.networks.checks import check_sizes
-from sao.networks.layers import ELU, Convolution, GroupNorm
+from sao.networks.layers import Activation, Convolution, GroupNorm, activation_named
 from sao.networks.layout import ImageEncoder
-from sao.networks.spectral import normalise_spectrally
 
 
 class ResNet(ImageEncoder):
@@ -24,7 +23,7 @@ class ResNet(ImageEncoder):
         widths: Sequence[int] = (64, 128, 256, 512),
         blocks: Sequence[int] = (2, 2, 2, 2),
         downsample: Sequence[bool] = (False, True, True, True),
-        spectral_normalisation: bool = False,
+        activation: Activation = "elu",
     ) -> None:
         super().__init__()
         if not len(widths) == len(blocks) == len(downsample) > 0:
@@ -37,20 +36,18 @@ class ResNet(ImageEncoder):
         self.reduction = 2 ** sum(downsample)
         self.feature_size = widths[-1]
         self.stem = Convolution(channels, widths[0], 3)
-        self.activation = ELU()
+        self.activation = activation_named(activation)
         stages: list[nn.Module] = []
         inputs = widths[0]
         for width, count, pooled in zip(widths, blocks, downsample, strict=True):
             for index in range(count):
-                stages.append(Block(inputs, width, downsample=pooled and index == 0))
+                stages.append(Block(inputs, width, pooled and index == 0, activation))
                 inputs = width
         self.stages = nn.Sequential(*stages)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         self.arrange_weights()
-        if spectral_normalisation:
-            normalise_spectrally(self)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.stages(self.activation(self.stem(self.arranged(inputs)))).mean((2, 3))
@@ -59,13 +56,13 @@ class ResNet(ImageEncoder):
 class Block(nn.Module):
     """Basic residual block; a stage's reduction is an average pool at the head of both branches."""
 
-    def __init__(self, inputs: int, outputs: int, downsample: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, downsample: bool, activation: Activation = "elu") -> None:
         super().__init__()
         self.downsample = downsample
         self.first = Convolution(inputs, outputs, 3)
         self.second = Convolution(outputs, outputs, 3)
         self.norm = GroupNorm(outputs)
-        self.activation = ELU()
+        self.activation = activation_named(activation)
         self.shortcut = nn.Identity()
         if downsample or inputs != outputs:
             self.shortcut = nn.Sequential(Convolution(inputs, outputs, 1), GroupNorm(outputs))

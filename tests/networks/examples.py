@@ -12,11 +12,14 @@ from sao.networks import (
     EmbeddingHead,
     Encoder,
     Generator,
+    PlainResNet,
+    ProjectionHead,
     ResNet,
     ScoreHead,
     VectorEncoder,
     VectorGenerator,
 )
+from sao.networks.spectral import normalise_spectrally
 
 
 @dataclass(frozen=True)
@@ -38,25 +41,34 @@ class Example:
         return torch.randn(n, *self.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def discriminator(encoder: Encoder, spectral_normalisation: bool = False) -> Discriminator:
-    return Discriminator(encoder, EmbeddingHead(encoder.feature_size, 5, spectral_normalisation))
+def discriminator(encoder: Encoder, spectral: bool = False) -> Discriminator:
+    network = Discriminator(encoder, EmbeddingHead(encoder.feature_size, 5))
+    if spectral:
+        normalise_spectrally(network)
+    return network
 
 
-def resnet(spectral_normalisation: bool = False) -> Discriminator:
+def resnet() -> ResNet:
     """With 8x8, 4x4 and 2x2 feature maps: each size has a convolution of its own on the CPU."""
-    return discriminator(ResNet(3, (16, 32, 32), (1, 1, 1), (False, True, True), spectral_normalisation))
+    return ResNet(3, (16, 32, 32), (1, 1, 1), (False, True, True))
 
 
 DISCRIMINATORS = {
-    "resnet": Example(resnet, (3, 8, 8)),
-    "resnet, spectral": Example(lambda: resnet(spectral_normalisation=True), (3, 8, 8)),
+    "resnet": Example(lambda: discriminator(resnet()), (3, 8, 8)),
+    "resnet, spectral": Example(lambda: discriminator(resnet(), spectral=True), (3, 8, 8)),
     "biggan": Example(lambda: Discriminator(BigGANEncoder(3, 8), ScoreHead(8)), (3, 8, 8)),
     "vectors": Example(lambda: discriminator(VectorEncoder(6, 32, 2)), (6,)),
-    "vectors, spectral": Example(lambda: discriminator(VectorEncoder(6, 32, 2, True), True), (6,)),
+    "vectors, spectral": Example(lambda: discriminator(VectorEncoder(6, 32, 2), spectral=True), (6,)),
+}
+OTHERS = {
+    "resnet, relu": Example(lambda: ResNet(3, (8, 16), (1, 1), (False, True), activation="relu"), (3, 8, 8)),
+    "plain resnet": Example(lambda: PlainResNet(3, (8, 16), (1, 1)), (3, 8, 8)),
+    "plain resnet, large, elu": Example(lambda: PlainResNet(3, (8, 16), (1, 1), large=True, activation="elu"), (3, 16, 16)),
+    "projection": Example(lambda: ProjectionHead([6, 8, 8], last_norm=True), (6,)),
 }
 GENERATORS = {
     "generator": Example(lambda: Generator(8, 3, 4, 2, 6), (6,)),
     "generator of vectors": Example(lambda: VectorGenerator(3, 16, 2, 6), (6,)),
 }
-NETWORKS = DISCRIMINATORS | GENERATORS
+NETWORKS = DISCRIMINATORS | OTHERS | GENERATORS
 ATTENTION = {"generator with attention": Example(lambda: Generator(128, 1, 1, 1, 6), (6,))}  # too large for every test

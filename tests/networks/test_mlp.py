@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from sao.networks import VectorEncoder, VectorGenerator
+from sao.networks.spectral import normalise_spectrally
 
 
 @pytest.mark.parametrize(("inputs", "width", "depth"), [(2, 16, 1), (64, 50, 3), (1, 8, 2)])
@@ -20,7 +21,10 @@ def test_shapes_of_the_pair(inputs, width, depth):
 
 @pytest.mark.parametrize("spectral", [False, True])
 def test_vectors_never_interact_in_the_encoder(spectral):
-    network = VectorEncoder(3, 32, 2, spectral).double().eval()
+    network = VectorEncoder(3, 32, 2)
+    if spectral:
+        normalise_spectrally(network)
+    network.double().eval()
     vectors = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     features = network(vectors)
     (gradient,) = torch.autograd.grad(features[1].square().sum(), vectors)
@@ -42,7 +46,8 @@ def test_normalisation_is_that_of_the_image_networks():
     assert all(norm.num_channels // norm.num_groups == 16 for norm in norms)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        networks = [VectorGenerator(2, 16, 2, 5), VectorEncoder(5, 16, 2, True)]
+        networks = [VectorGenerator(2, 16, 2, 5), VectorEncoder(5, 16, 2)]
+        normalise_spectrally(networks[1])
         for _ in range(80):
             for network in networks:
                 network(torch.randn(3, 5))

@@ -8,12 +8,16 @@ from torch.nn import functional as F
 from sao.networks import Discriminator, EmbeddingHead, ResNet, resnet_stages
 from sao.networks.layers import GroupNorm
 from sao.networks.resnet import Block
+from sao.networks.spectral import normalise_spectrally
 from sao.smoothness import jacobian_norm
 
 
 def narrow(size: int, channels: int = 3, spectral: bool = False) -> ResNet:
     widths, downsample = resnet_stages(size, [4, 4, 8, 8, 16] if size >= 64 else [4, 8, 8, 16])
-    return ResNet(channels, widths, [1] * len(widths), downsample, spectral)
+    network = ResNet(channels, widths, [1] * len(widths), downsample)
+    if spectral:
+        normalise_spectrally(network)
+    return network
 
 
 def parameters(network: nn.Module) -> int:
