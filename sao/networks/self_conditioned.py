@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.networks.batchnorm import ConditionalBatchNorm
+from sao.networks.batchnorm import BatchNorm
 from sao.networks.checks import check_latents, check_sizes
 from sao.networks.layout import ImageEncoder
 
@@ -33,7 +33,7 @@ class ConvolutionalEncoder(ImageEncoder):
             inputs = outputs
         self.convolutions.append(nn.Conv2d(inputs, _channels(width, doublings), 3, padding=1))
         self.feature_size = _channels(width, doublings) * (size // self.reduction) ** 2
-        self.use_layout(torch.contiguous_format)
+        self.arrange_weights()
 
     def forward(self, inputs: Tensor) -> Tensor:
         x = self.arranged(inputs)
@@ -67,7 +67,7 @@ class ClusterGenerator(nn.Module):
         self.first = nn.Linear(latent_size + embedding_size, widths[0] * self.start**2)
         pairs = zip(widths, [*widths[1:]], strict=False)
         self.convolutions = nn.ModuleList(nn.ConvTranspose2d(i, o, 4, stride=2, padding=1) for i, o in pairs)
-        self.norms = nn.ModuleList(ConditionalBatchNorm(outputs, None) for outputs in widths[1:])
+        self.norms = nn.ModuleList(BatchNorm(outputs) for outputs in widths[1:])
         self.last = nn.Conv2d(widths[-1], channels, 3, padding=1)
 
     def forward(self, latents: Tensor, clusters: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from sao.networks import (
     VectorEncoder,
     VectorGenerator,
 )
+from sao.networks.self_conditioned import ClusterGenerator, ConvolutionalEncoder
 from sao.networks.spectral import normalise_spectrally
 
 
@@ -60,14 +61,29 @@ DISCRIMINATORS = {
     "vectors": Example(lambda: discriminator(VectorEncoder(6, 32, 2)), (6,)),
     "vectors, spectral": Example(lambda: discriminator(VectorEncoder(6, 32, 2), spectral=True), (6,)),
 }
+
+
+class OfClusters(nn.Module):
+    """A generator that is also told clusters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = ClusterGenerator(3, 8, 3, 4, 6, 5)
+
+    def forward(self, latents: Tensor) -> Tensor:
+        return self.generator(latents, torch.arange(len(latents), device=latents.device) % 3)
+
+
 OTHERS = {
     "resnet, relu": Example(lambda: ResNet(3, (8, 16), (1, 1), (False, True), activation="relu"), (3, 8, 8)),
     "plain resnet": Example(lambda: PlainResNet(3, (8, 16), (1, 1)), (3, 8, 8)),
     "plain resnet, large, elu": Example(lambda: PlainResNet(3, (8, 16), (1, 1), large=True, activation="elu"), (3, 16, 16)),
+    "convolutions": Example(lambda: ConvolutionalEncoder(8, 3, 4), (3, 8, 8)),
     "projection": Example(lambda: ProjectionHead([6, 8, 8], last_norm=True), (6,)),
 }
 GENERATORS = {
     "generator": Example(lambda: Generator(8, 3, 4, 2, 6), (6,)),
+    "generator of clusters": Example(OfClusters, (6,)),
     "generator of vectors": Example(lambda: VectorGenerator(3, 16, 2, 6), (6,)),
 }
 NETWORKS = DISCRIMINATORS | OTHERS | GENERATORS
