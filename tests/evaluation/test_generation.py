@@ -73,6 +73,7 @@ def test_inception_score_against_torch_fidelity():
     many = inception_score(logits, splits=10)
     assert many.std is not None
     assert many.std > 0
+    assert inception_score(logits).protocol == {"splits": 10, "seed": 0, "n_fake": 200}
 
 
 def test_inception_score_survives_saturated_logits():
@@ -87,6 +88,11 @@ def test_kernel_distance_against_torch_fidelity(features):
     expected = kid_features_to_metric(fake, real, **kwargs)["kernel_inception_distance_mean"]
     assert kernel_distance(real, fake, subsets=1, subset_size=250).value == pytest.approx(expected, rel=1e-5)
     assert (kernel_distance(real, fake, subsets=5, subset_size=50).std or 0) > 0
+
+
+def test_subsets_of_the_kernel_distance_are_those_of_the_seed(features):
+    values = [kernel_distance(*features, subsets=2, subset_size=50, seed=seed).value for seed in (4, 4, 5)]
+    assert values[0] == values[1] != values[2]
 
 
 def test_kernel_distance_of_the_same_distribution_is_nearly_zero():
