@@ -1,7 +1,6 @@
 """The data that commands work on after training: a path, or a named data set, in the form that the model expects."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from sao.data import sources
 from sao.data.file_source import Skipped
 from sao.data.open import open_data
 from sao.data.samples import Dataset, Images, Samples, Vectors
+from sao.data.shard_names import data_exists
 from sao.data.tables import Standardiser
 from sao.data.user_files import Opened, open_for_embedding, open_path
 from sao.engine.run import DataFacts
@@ -103,7 +103,7 @@ def _standardiser(facts: DataFacts) -> Standardiser | None:
 
 
 def _check_there(data: str) -> None:
-    if not Path(data).exists():
+    if not data_exists(data):
         raise InputError(f"there is no file or folder {data}")
 
 

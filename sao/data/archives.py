@@ -21,6 +21,8 @@ from sao.data.folder import Folder, SingleFile
 from sao.errors import InputError, printable
 from sao.npz import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
 
+MAX_TEXT_BYTES = 256
+
 
 def open_source(path: Path, exclude: Path | None = None) -> Source:
     """The folder, archive or single image at this path; `exclude` (the cache) is passed over if it lies inside."""
@@ -87,6 +89,9 @@ class TarArchive:
     path: Path
     entries: list[Entry] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    passed_over: tuple[str, ...] = ()  # endings of members that are no images
+    kept: str | None = None  # ending of those among them whose text is kept, by name
+    texts: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         try:
@@ -94,7 +99,9 @@ class TarArchive:
                 for member in archive:
                     if member.isdir() or is_litter_path(member.name):
                         continue
-                    if reason := self._refusal(member):
+                    if member.name.lower().endswith(self.passed_over):
+                        self._keep_text(archive, member)
+                    elif reason := self._refusal(member):
                         self.skipped.append(Skipped(printable(member.name), reason))
                     else:
                         self.entries.append(Entry(member.name, member.size))
@@ -113,6 +120,8 @@ class TarArchive:
                 for member in archive:
                     if member.isdir() or is_litter_path(member.name) or self._refusal(member):
                         continue
+                    if member.name.lower().endswith(self.passed_over):
+                        continue
                     stream = archive.extractfile(member)
                     data = b"" if stream is None else stream.read(MAX_FILE_BYTES + 1)
                     yield data if len(data) == member.size else Failure("cut off in the archive")
@@ -125,6 +134,12 @@ class TarArchive:
 
     def digest(self) -> bytes | None:
         return file_digest(self.path)
+
+    def _keep_text(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        if self.kept is None or not member.name.lower().endswith(self.kept):
+            return
+        if member.isreg() and (stream := archive.extractfile(member)) is not None:
+            self.texts[member.name] = stream.read(MAX_TEXT_BYTES).decode("utf-8", "replace")
 
     @staticmethod
     def _refusal(member: tarfile.TarInfo) -> str | None:

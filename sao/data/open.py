@@ -7,6 +7,7 @@ from typing import Literal
 
 from sao.data import sources
 from sao.data.samples import Dataset
+from sao.data.shard_names import data_exists
 from sao.data.user_files import Opened, open_path
 from sao.errors import InputError
 
@@ -26,7 +27,7 @@ def open_data(
 ) -> Opened:
     """A named data set (see `sao.data.sources`), or whatever is at a path. A name comes before a path that reads the same."""
     if source not in sources.NAMES:
-        if not Path(source).exists():
+        if not data_exists(source):
             raise InputError(f"there is no file or folder {source}, and no data set of that name ({', '.join(sources.NAMES)})")
         return open_path(
             source, size=size, fit=fit, use_labels=labels, strict=strict, held_out=held_out, seed=seed, progress=progress

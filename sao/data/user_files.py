@@ -20,6 +20,8 @@ from sao.data.decode import is_picture
 from sao.data.file_source import Skipped
 from sao.data.image_files import FORMAT_VERSION, ImageRequest, Progress, Reading, check_enough, read_pictures, strict_error
 from sao.data.samples import Dataset, Samples
+from sao.data.shard_names import shard_paths
+from sao.data.shards import Shards
 from sao.data.split import Labels, held_out_rows, labels_or_note, layout_of
 from sao.data.tables import LARGEST_VALUE, Standardiser, listed, read_table, usable_rows
 from sao.data.unsplit import UnsplitImages, UnsplitVectors
@@ -150,6 +152,8 @@ def _read(
 def _kind(path: Path) -> Literal["files", "arrays", "table"]:
     """What a path holds, by its content; only tables of text have none to go by."""
     where = printable(str(path))
+    if shard_paths(path) is not None:
+        return "files"
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -187,7 +191,9 @@ def _is_npz(path: Path) -> bool:
 
 
 def _from_files(path: Path, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading) -> _Read:
-    pictures = read_pictures(open_source(path, cache.folder), request, cache, reading)
+    shards = shard_paths(path)
+    source = open_source(path, cache.folder) if shards is None else Shards(shards)
+    pictures = read_pictures(source, request, cache, reading)
     layout = layout_of(pictures.names, use_labels, reading.split)
     names = [printable(name) for name in pictures.names]
     found = UnsplitImages(pictures.pixels, names, layout.labels, layout.parts)

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from sao.config import Config
+from sao.data.shard_names import data_exists
 from sao.errors import InputError
 
 WITHOUT_FILES = ("digits", "spirals")
@@ -13,7 +14,7 @@ def place_of(config: Config, run: Path) -> tuple[str, str] | None:
     """Of data that lies somewhere: its absolute path, and the one that leads there from the run."""
     key = _key(config)
     path = None if key is None else Path(getattr(config.data, key)).expanduser()
-    if path is None or not path.exists():
+    if path is None or not data_exists(path):
         return None
     return os.path.abspath(path), os.path.relpath(os.path.realpath(path), os.path.realpath(run))
 
@@ -29,7 +30,7 @@ def with_data_found(config: Config, run: Path, place: tuple[str, str] | None) ->
     else:
         places = [Path(place[0]), run.resolve() / place[1], typed]
     places = list(dict.fromkeys(os.path.abspath(path) for path in places))
-    found = next((path for path in places if os.path.exists(path)), None)
+    found = next((path for path in places if data_exists(path)), None)
     if found is None and key == "folder":
         return config  # a named data set can be downloaded again
     if found is None:
