@@ -1,5 +1,6 @@
-"""Features of a whole data set, a chunk at a time."""
+"""Features of a whole data set, a chunk at a time: never a copy of all samples as floating-point numbers."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,29 +11,58 @@ from sao import distributed
 from sao.data.samples import Images, Samples
 
 Function = Callable[[Tensor], Tensor]
+Numbers = np.ndarray | slice  # of rows
 
 
 @torch.no_grad()
 def extract(
-    function: Function, samples: Samples, device: torch.device, chunk: int = 256, rows: slice = slice(None)
+    function: Function, samples: Samples, device: torch.device, chunk: int = 256, rows: Numbers = slice(None)
 ) -> np.ndarray:
     """float32 (n, d): the function's output for each sample, in order. The result does not depend on the chunk."""
-    parts, (first, end, _) = [], rows.indices(len(samples))
-    for start in range(first, end, chunk):
-        inputs = samples.inputs(slice(start, min(start + chunk, end))).to(device)
-        parts.append(function(inputs).float().cpu().numpy())
+    chosen = np.arange(len(samples))[rows]
+    parts = [function(samples.inputs(part).to(device)).float().cpu().numpy() for part in _chunks(chosen, chunk)]
     return np.concatenate(parts)
 
 
-def extract_together(function: Function, samples: Samples, device: torch.device, chunk: int = 256) -> np.ndarray:
+def extract_together(
+    function: Function, samples: Samples, device: torch.device, chunk: int = 256, rows: Numbers = slice(None)
+) -> np.ndarray:
     """`extract` with the samples shared among the processes, all of which must call it and get the whole result."""
-    if len(samples) < distributed.world_size():
-        return extract(function, samples, device, chunk)
-    mine = extract(function, samples, device, chunk, distributed.local_slice(len(samples)))
-    return distributed.gather(torch.from_numpy(mine), len(samples)).numpy()
+    chosen = np.arange(len(samples))[rows]
+    if len(chosen) < distributed.world_size():
+        return extract(function, samples, device, chunk, chosen)
+    mine = extract(function, samples, device, chunk, chosen[distributed.local_slice(len(chosen))])
+    return distributed.gather(torch.from_numpy(mine), len(chosen)).numpy()
 
 
-def raw_inputs(samples: Samples) -> np.ndarray:
-    """The samples themselves as rows, the baseline that any embedding has to beat."""
-    values = samples.pixels if isinstance(samples, Images) else samples.rows
-    return np.asarray(values).reshape(len(samples), -1).astype(np.float32)
+def raw_inputs(samples: Samples, rows: Numbers = slice(None), columns: int | None = None, chunk: int = 256) -> np.ndarray:
+    """The samples themselves as rows, the baseline that any embedding has to beat; images averaged down to so many columns."""
+    chosen = np.arange(len(samples))[rows]
+    if not isinstance(samples, Images):
+        return np.asarray(samples.rows[chosen])
+    size = raw_size(samples.shape, columns)
+    values = np.empty((len(chosen), samples.shape[0] * math.prod(size)), dtype=np.float32)
+    for start in range(0, len(chosen), chunk):
+        pixels = torch.from_numpy(np.require(samples.pixels[chosen[start : start + chunk]], requirements=("C", "W")))
+        images = pixels.permute(0, 3, 1, 2).float()
+        if size != samples.shape[1:]:
+            images = torch.nn.functional.adaptive_avg_pool2d(images, size)
+        values[start : start + chunk] = images.permute(0, 2, 3, 1).flatten(1).numpy()
+    return values
+
+
+def raw_size(shape: tuple[int, ...], columns: int | None) -> tuple[int, int]:
+    """Height and width of images (c, h, w) that have at most so many numbers; as they are where they have no more."""
+    channels, height, width = shape
+    scale = 1.0 if columns is None else math.sqrt(columns / (channels * height * width))
+    return (height, width) if scale >= 1 else (max(1, int(height * scale)), max(1, int(width * scale)))
+
+
+def _chunks(rows: np.ndarray, chunk: int) -> list[Numbers]:
+    """Rows in parts; consecutive ones as slices, which need no copy of what lies in memory."""
+    parts: list[Numbers] = []
+    for start in range(0, len(rows), chunk):
+        part = rows[start : start + chunk]
+        whole = part[-1] - part[0] == len(part) - 1 and bool((np.diff(part) == 1).all())
+        parts.append(slice(int(part[0]), int(part[-1]) + 1) if whole else part)
+    return parts

@@ -88,6 +88,27 @@ class Progress:
             print(flush=True)
 
 
+class Stages:
+    """What a long computation is doing: one line that is redrawn on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, title: str, shown: bool = True, every: float = 15.0) -> None:
+        self.title, self.shown, self.every = title, shown, every
+        self.terminal = sys.stderr.isatty()
+        self.started = self.last = time.monotonic()
+
+    def __call__(self, stage: str) -> None:
+        now = time.monotonic()
+        if not self.shown or (not self.terminal and now - self.last < self.every):
+            return
+        self.last = now
+        line = f"{self.title}: {stage} ({clock(now - self.started)} so far)"
+        print(f"\r\x1b[2K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self.shown and self.terminal:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
 def clock(seconds: float) -> str:
     if seconds == float("inf"):
         return "?"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sao.evaluation.clusters import cluster_agreement, clustering, kmeans_accuracy, strict_kmeans_accuracy
+    from sao.evaluation.comparison import Comparison, compare
     from sao.evaluation.extractors import extractor
     from sao.evaluation.features import Features, load_features
     from sao.evaluation.generation import (
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
     from sao.evaluation.partitions import ari, matched_accuracy, nmi, purity
     from sao.evaluation.probe import few_shot, linear_probe
     from sao.evaluation.rank import effective_rank, uniformity
-    from sao.evaluation.result import Metric, as_table, write_json
+    from sao.evaluation.result import Metric, as_grid, as_table, write_json
     from sao.evaluation.suite import DEFAULT, LABELLED, UNLABELLED, evaluate
     from sao.evaluation.svm import LinearSVM, linear_svm
     from sao.evaluation.verdict import Verdict, judge
 
 _HOME = {
     "clusters": ("cluster_agreement", "clustering", "kmeans_accuracy", "strict_kmeans_accuracy"),
+    "comparison": ("Comparison", "compare"),
     "extractors": ("extractor",),
     "features": ("Features", "load_features"),
     "generation": (
@@ -48,7 +50,7 @@ _HOME = {
     "partitions": ("ari", "matched_accuracy", "nmi", "purity"),
     "probe": ("few_shot", "linear_probe"),
     "rank": ("effective_rank", "uniformity"),
-    "result": ("Metric", "as_table", "write_json"),
+    "result": ("Metric", "as_grid", "as_table", "write_json"),
     "suite": ("DEFAULT", "LABELLED", "UNLABELLED", "evaluate"),
     "svm": ("LinearSVM", "linear_svm"),
     "verdict": ("Verdict", "judge"),

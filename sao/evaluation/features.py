@@ -12,6 +12,8 @@ from sao.errors import InputError
 from sao.evaluation.inputs import feature_matrix, label_codes
 from sao.npz import read_npz
 
+ONE_SPLIT = "one split, which the network may have been trained on"
+
 
 @dataclass(frozen=True, eq=False)
 class Features:
@@ -36,11 +38,8 @@ class Features:
         return Features(self.values[rows], None if self.labels is None else self.labels[rows], self.protocol)
 
 
-def load_features(path: str | os.PathLike) -> tuple[Features, Features]:
-    """(train, test) from an .npz of x_train, x_test (and y_train, y_test), or of features (and labels) alone.
-
-    A file with one split serves as both, and says so in the protocol: the scores are then those of seen samples.
-    """
+def load_features(path: str | os.PathLike) -> tuple[Features, Features | None]:
+    """(train, test) from an .npz of x_train, x_test (and y_train, y_test); (features, None) where it holds one split alone."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist: give an .npz file with x_train, y_train, x_test, y_test")
@@ -52,8 +51,8 @@ def load_features(path: str | os.PathLike) -> tuple[Features, Features]:
             Features(arrays["x_test"], arrays.get("y_test"), {**facts, "split": "test"}),
         )
     if "features" in arrays:
-        both = Features(arrays["features"], arrays.get("labels"), {**facts, "split": "one split, fitted and scored on"})
-        return both, both
+        # Whether a network was trained on these samples the file does not say; what is fitted to labels is cross-validated.
+        return Features(arrays["features"], arrays.get("labels"), {**facts, "split": ONE_SPLIT}), None
     raise InputError(
         f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}: name the arrays x_train, y_train, x_test, y_test, "
         "or features and labels"

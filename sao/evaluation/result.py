@@ -13,6 +13,8 @@ from torch import Tensor
 
 from sao.files import write_text
 
+UNMEASURED = "–"
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -66,7 +68,49 @@ def as_table(metrics: Iterable[Metric], facts: tuple[str, ...] = ("split", "feat
     rows = [["metric", "value", *shown]]
     for m in metrics:
         value = f"{m.value:.4f}" + ("" if m.std is None else f" ± {m.std:.4f}")
-        rows.append([m.name, value, *(str(m.protocol.get(key, "")) for key in shown)])
+        rows.append([m.name, value if math.isfinite(m.value) else UNMEASURED, *(str(m.protocol.get(key, "")) for key in shown)])
+    return _aligned(rows)
+
+
+def as_grid(metrics: Iterable[Metric], ours: str = "learnt", width: int = 110) -> str:
+    """A row for each representation and a column for each metric, in as many tables as the width asks for.
+
+    What could not be measured is a dash, and the reason stands below.
+    """
+    values: dict[str, dict[str, Metric]] = {}
+    for metric in metrics:
+        representation, _, name = metric.name.rpartition("/")
+        values.setdefault(representation or ours, {})[name] = metric
+    names = list(dict.fromkeys(name for found in values.values() for name in found))
+    first = max(len(representation) for representation in values)
+    tables, left = [], names
+    while left:
+        taken = _that_fit(left, width - first - 4)
+        rows = [["", *taken]]
+        for representation, found in values.items():
+            rows.append([representation, *(_cell(found.get(name)) for name in taken)])
+        tables.append(_aligned(rows))
+        left = left[len(taken) :]
+    reasons: dict[str, list[str]] = {}
+    for found in values.values():
+        for name, metric in found.items():
+            if "caution" in metric.protocol and name not in reasons.setdefault(metric.protocol["caution"], []):
+                reasons[metric.protocol["caution"]].append(name)
+    cautions = [f"{UNMEASURED} {', '.join(unmeasured)}: {reason}" for reason, unmeasured in reasons.items()]
+    return "\n".join(["\n\n".join(tables), *cautions])
+
+
+def _that_fit(names: list[str], width: int) -> list[str]:
+    """The first of the columns, at least one."""
+    widths = np.cumsum([max(len(name), len("0.000")) + 3 for name in names])
+    return names[: max(1, int((widths <= width).sum()))]
+
+
+def _cell(metric: Metric | None) -> str:
+    return UNMEASURED if metric is None or not math.isfinite(metric.value) else f"{metric.value:.3f}"
+
+
+def _aligned(rows: list[list[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"

@@ -4,6 +4,7 @@ For class j, with y = ±1 and x̂ = (x, 1):  min_w ½|w|² + C Σ_i max(0, 1 −
 others (liblinear's intercept_scaling = 1), so the objective is LinearSVC's, not merely similar to it.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +57,7 @@ def linear_svm(
         "C_candidates": costs,
         "C_held_out_accuracy": {f"{c:g}": round(score, 6) for c, score in scores.items()},
         "C_chosen_on": f"{held_out:g} of the training split, stratified" if scores else "given",
-        "C_search": f"ascending, until {PATIENCE} in a row do no better",
+        "C_search": f"ascending, until {PATIENCE} in a row do no better or one is worse by two standard errors",
         "C_at_edge": bool(scores) and cost in (costs[0], costs[-1]),  # then a wider range might do better
         "seed": seed,
         "classes": classes,
@@ -72,12 +73,13 @@ def _held_out_scores(
     """Accuracy on a held-out share for each cost that was tried."""
     kept, held = _stratified_split(y, share, seed)
     scores: dict[float, float] = {}
-    models = LinearSVM.path(x[kept], y[kept], classes, costs)
+    models = LinearSVM.path(x[kept], y[kept], classes, costs, gap=math.inf)  # liblinear's rule is enough to choose by
     for cost in costs:
         say(f"C = {cost:g}")
         scores[cost] = next(models).accuracy(x[held], y[held])
         best = max(scores, key=scores.__getitem__)  # the first, hence the smallest, of equally good ones
-        if list(scores).index(best) < len(scores) - PATIENCE:
+        error = math.sqrt(scores[best] * (1 - scores[best]) / len(held))
+        if list(scores).index(best) < len(scores) - PATIENCE or scores[cost] < scores[best] - 2 * error:
             break
     return scores
 
@@ -96,7 +98,7 @@ class LinearSVM:
         return cls(torch.cat([directions @ found.weights[:-1], found.weights[-1:]]), cost)
 
     @classmethod
-    def path(cls, x: Tensor, y: Tensor, classes: int, costs: Sequence[float]) -> Iterator["LinearSVM"]:
+    def path(cls, x: Tensor, y: Tensor, classes: int, costs: Sequence[float], gap: float = GAP) -> Iterator["LinearSVM"]:
         """One model for each cost, in ascending order, each started from the one before it.
 
         The solution is the same for any x, but it comes sooner for principal coordinates: there the Hessian I + 2C x_A'x_A
@@ -110,7 +112,7 @@ class LinearSVM:
         for cost in sorted(costs):
             for i, group in enumerate(groups):
                 signs = (y[:, None] == group).to(x).mul_(2).sub_(1)
-                weights[i] = _minimise(x, signs, cost, weights[i], diagonal)
+                weights[i] = _minimise(x, signs, cost, weights[i], diagonal, gap)
             yield cls(torch.cat(weights, dim=1), cost)
 
     def predict(self, x: Tensor) -> Tensor:
@@ -121,7 +123,14 @@ class LinearSVM:
 
 
 def _minimise(
-    x: Tensor, signs: Tensor, cost: float, start: Tensor, diagonal: Tensor, tolerance: float = 1e-4, steps: int = 60
+    x: Tensor,
+    signs: Tensor,
+    cost: float,
+    start: Tensor,
+    diagonal: Tensor,
+    gap: float,
+    tolerance: float = 1e-4,
+    steps: int = 60,
 ) -> Tensor:
     """Truncated Newton on every column of `signs` at once; columns leave when liblinear's stopping rule holds for them."""
     weights, n = start.clone(), len(x)
@@ -137,7 +146,7 @@ def _minimise(
         # The objective is at most |gradient|²/2 above its minimum, because ½|w|² is a part of it: where all samples are easily
         # told apart, liblinear's rule alone would stop a percent above.
         value = w.square().sum(dim=0) / 2 + cost * slack.square().sum(dim=0)
-        unfinished = gradient.norm(dim=0) > torch.minimum(goal[columns], (2 * GAP * value).sqrt())
+        unfinished = gradient.norm(dim=0) > torch.minimum(goal[columns], (2 * gap * value).sqrt())
         if not unfinished.any():
             break
         columns, w, s, f = columns[unfinished], w[:, unfinished], s[:, unfinished], f[:, unfinished]

@@ -1,12 +1,13 @@
 """Is this embedding better than doing nothing: the same metrics on raw inputs, their PCA and the untrained network."""
 
-import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sao.errors import InputError
+from sao.evaluation.comparison import Comparison, compare
 from sao.evaluation.features import Features
 from sao.evaluation.inputs import principal
 from sao.evaluation.result import Metric
@@ -15,11 +16,12 @@ from sao.evaluation.suite import UNLABELLED, evaluate
 JUDGED = ("kmeans", "svm", "knn5")
 WORDS = {"kmeans": "k-means", "svm": "linear SVM", "knn5": "5-nearest-neighbour"}
 COLLAPSED = 1.5  # an effective rank this low means that nearly everything lies on one line
+COARSE = 0.02  # where differences must be larger than this to be seen, the number of samples is what limits
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`better` is None where the metrics contradict each other or there are no labels to tell."""
+    """`better` is None where the metrics contradict each other, or nobody can tell: no labels, or too few samples."""
 
     better: bool | None
     sentence: str
@@ -43,38 +45,93 @@ def judge(
     chosen = [_rows(len(split), limit, seed) for split in (train, test)]
     references = {name: _alike(name, pair, train, test, chosen) for name, pair in pairs.items()}
     train, test = train.select(chosen[0]), test.select(chosen[1])
-    references["pca"] = _pca(*references["raw"], components or train.values.shape[1])
+    references["pca"] = pca(*references["raw"], components or train.values.shape[1])
     labelled = train.labels is not None and test.labels is not None
     names = [*JUDGED, "knn1", *UNLABELLED] if labelled else list(UNLABELLED)
-    metrics = evaluate(train, test, names, seed, references)
+    return verdict_of(evaluate(train, test, names, seed, references))
+
+
+def verdict_of(metrics: Sequence[Metric]) -> Verdict:
+    """What metrics of features and, as `reference/metric`, of their references say together."""
     table = {metric.name: metric for metric in metrics}
-    better, sentence = (_with_labels if labelled else _without_labels)(table, list(references))
-    return Verdict(better, sentence, metrics)
+    references = list(dict.fromkeys(name.split("/")[0] for name in table if "/" in name))
+    if not references:
+        raise InputError("there is nothing to compare with: measure raw inputs or an untrained network too")
+    judged = [name for name in JUDGED if name in table]
+    if not judged:
+        return Verdict(*_without_labels(table, references), list(metrics))
+    able = [name for name in judged if all(_measured(table.get(key)) for key in _keys(name, references))]
+    if not able:
+        reason = table[judged[0]].protocol.get("caution", "it was not measured")
+        return Verdict(None, f"Nobody can say whether this embedding is better than doing nothing: {reason}.", list(metrics))
+    found = [
+        compare(table[name], {other: table[f"{other}/{name}"] for other in references}, comparisons=len(able)) for name in able
+    ]
+    noted = {one.metric: _noted(table[one.metric], one, len(able)) for one in found}
+    better, sentence = _with_labels(found, references)
+    return Verdict(better, sentence, [noted.get(metric.name, metric) for metric in metrics])
 
 
-def _with_labels(table: dict[str, Metric], references: list[str]) -> tuple[bool | None, str]:
-    wins, losses, ties = [], [], []
-    for name in JUDGED:
-        ours = table[name]
-        best = max((table[f"{other}/{name}"] for other in references), key=lambda metric: metric.value)
-        gap, noise = ours.value - best.value, 2 * math.hypot(_error(ours), _error(best))
-        text = f"{WORDS[name]} {ours.value:.3f} against {best.value:.3f} ({best.name.split('/')[0]})"
-        (wins if gap > noise else losses if gap < -noise else ties).append(text)
-    against = f"the best of {', '.join(references)}"
-    equal = f"; no measurable difference at {', '.join(ties)}" if ties else ""
+def pca(train: Features, test: Features | None, components: int) -> tuple[Features, Features | None]:
+    """Projections on the leading directions of the training inputs."""
+    mean = train.values.mean(dim=0)
+    directions = principal(train.values - mean)[1][:, -components:]  # in ascending order
+    facts = {"feature": f"pca of raw inputs, {directions.shape[1]} dimensions"}
+    projected = [
+        None if split is None else Features((split.values - mean) @ directions, split.labels, split.protocol | facts)
+        for split in (train, test)
+    ]
+    assert projected[0] is not None
+    return projected[0], projected[1]
+
+
+def _with_labels(found: Sequence[Comparison], references: Sequence[str]) -> tuple[bool | None, str]:
+    wins = [_text(one) for one in found if one.decided and one.difference > 0]
+    losses = [_text(one) for one in found if one.decided and one.difference < 0]
+    ties = [one for one in found if not one.decided]
+    against = f"doing nothing (the best of {', '.join(references)})"
+    equal = f"; no measurable difference at {', '.join(map(_text, ties))}" if ties else ""
+    coarse = [one for one in ties if one.resolution > COARSE]
     if wins and not losses:
-        return True, f"Yes, this embedding is better than doing nothing: {', '.join(wins)}, {against}{equal}."
+        return True, f"Yes, this embedding is better than {against}: {', '.join(wins)}{equal}."
     if wins:
         return None, (
-            f"Only in part is this embedding better than doing nothing: it wins at {', '.join(wins)} "
-            f"but loses at {', '.join(losses)}, {against}{equal}."
+            f"Only in part is this embedding better than {against}: it wins at {', '.join(wins)} "
+            f"but loses at {', '.join(losses)}{equal}."
         )
     if losses:
-        return False, f"No, this embedding is worse than doing nothing: {', '.join(losses)}, {against}{equal}."
-    return False, f"No, this embedding is not measurably better than doing nothing{equal}, {against}."
+        return False, f"No, this embedding is worse than {against}: {', '.join(losses)}{equal}."
+    if not coarse:
+        return False, f"No, this embedding is not measurably better than {against}{equal}."
+    least = max(one.resolution for one in coarse)
+    return None, (
+        f"Not settled: {coarse[0].samples} held-out samples are too few to say whether this embedding is better than {against}"
+        f"{equal}. Differences below about {least:.2f} cannot be seen with so few: hold out more."
+    )
 
 
-def _without_labels(table: dict[str, Metric], references: list[str]) -> tuple[bool | None, str]:
+def _text(one: Comparison) -> str:
+    return f"{WORDS[one.metric]} {one}"
+
+
+def _noted(metric: Metric, one: Comparison, comparisons: int) -> Metric:
+    """The metric with its comparison in the protocol."""
+    compared = {
+        "with": one.reference,
+        "difference": one.difference,
+        "interval": [one.low, one.high],
+        "p": one.p,
+        "corrected_for": comparisons,
+        "test": "paired over samples and restarts" if metric.std is not None else "McNemar, mid-p",
+    }
+    return metric.with_protocol({"compared": compared})
+
+
+def _without_labels(table: Mapping[str, Metric], references: Sequence[str]) -> tuple[bool | None, str]:
+    unable = next((table[name] for name in UNLABELLED if not _measured(table.get(name)) and name in table), None)
+    if unable is not None or any(name not in table for name in ("effective_rank", "cluster_agreement")):
+        reason = "it was not measured" if unable is None else unable.protocol.get("caution", "it was not measured")
+        return None, f"Nobody can say whether this embedding is better than doing nothing: {reason}."
     rank, agreement = table["effective_rank"], table["cluster_agreement"]
     if rank.value < COLLAPSED:
         return False, (
@@ -84,18 +141,19 @@ def _without_labels(table: dict[str, Metric], references: list[str]) -> tuple[bo
     stablest = max((table[f"{other}/cluster_agreement"] for other in references), key=lambda metric: metric.value)
     more = "more" if agreement.value > stablest.value else "no more"
     return None, (
-        "Without labels nobody can say whether this embedding is better than doing nothing; it has not collapsed "
-        f"(effective rank {rank.value:.1f} of {rank.protocol['dimensions']}) and its clusters are {more} stable between seeds "
-        f"(ARI {agreement.value:.2f}) than those of {stablest.name.split('/')[0]} ({stablest.value:.2f}), "
+        f"Without labels nobody can say whether this embedding is better than doing nothing ({', '.join(references)}); it has "
+        f"not collapsed (effective rank {rank.value:.1f} of {rank.protocol['dimensions']}) and its clusters are {more} stable "
+        f"between seeds (ARI {agreement.value:.2f}) than those of {stablest.name.split('/')[0]} ({stablest.value:.2f}), "
         "which shows grouping but not that the groups mean anything: a hundred labelled samples would settle it."
     )
 
 
-def _error(metric: Metric) -> float:
-    """Standard error of an accuracy: the finite test split, and the finite number of restarts where there are any."""
-    sampling = math.sqrt(max(metric.value * (1 - metric.value), 0.0) / metric.protocol["n_test"])
-    restarts = 0.0 if metric.std is None else metric.std / math.sqrt(metric.protocol["restarts"])
-    return math.hypot(sampling, restarts)
+def _measured(metric: Metric | None) -> bool:
+    return metric is not None and np.isfinite(metric.value)
+
+
+def _keys(name: str, references: Sequence[str]) -> list[str]:
+    return [name, *(f"{other}/{name}" for other in references)]
 
 
 def _rows(n: int, limit: int, seed: int) -> np.ndarray:
@@ -112,16 +170,3 @@ def _alike(name: str, pair: tuple[Any, Any], train: Features, test: Features, ch
         facts = {**split.protocol, "feature": name, "weights": "untrained" if name == "untrained" else "none"}
         both.append(Features(values[rows], None if split.labels is None else split.labels[rows], facts))
     return both[0], both[1]
-
-
-def _pca(train: Features, test: Features, components: int) -> tuple[Features, Features]:
-    """Projections on the leading directions of the training inputs."""
-    mean = train.values.mean(dim=0)
-    kept = min(components, *train.values.shape)
-    directions = principal(train.values - mean)[1][:, -kept:]  # in ascending order
-    facts = {"feature": f"pca of raw inputs, {directions.shape[1]} dimensions"}
-    projected = [(split.values - mean) @ directions for split in (train, test)]
-    return (
-        Features(projected[0], train.labels, train.protocol | facts),
-        Features(projected[1], test.labels, test.protocol | facts),
-    )

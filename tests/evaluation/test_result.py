@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sao.evaluation import Metric, as_table, write_json
+from sao.evaluation import Metric, as_grid, as_table, write_json
 
 
 def test_json_round_trip_of_numpy_and_torch_values(tmp_path):
@@ -67,3 +67,21 @@ def test_every_public_name_exists():
         assert getattr(sao.evaluation, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = sao.evaluation.nothing
+
+
+def test_grid_has_a_row_for_each_representation_and_a_column_for_each_metric():
+    metrics = [Metric(f"{prefix}{name}", 0.5) for prefix in ("", "raw/", "pca/") for name in ("svm", "knn1")]
+    metrics.append(Metric("raw/kmeans", math.nan, None, {"caution": "3 samples are too few"}))
+    lines = as_grid(metrics).splitlines()
+    assert lines[0].split() == ["|", "|", "svm", "|", "knn1", "|", "kmeans", "|"]
+    assert [line.split()[1] for line in lines[2:5]] == ["learnt", "raw", "pca"]
+    assert lines[3].split() == ["|", "raw", "|", "0.500", "|", "0.500", "|", "–", "|"]
+    assert lines[5] == "– kmeans: 3 samples are too few"
+
+
+def test_grid_keeps_to_the_width():
+    metrics = [Metric(f"metric_number_{i}", 0.5) for i in range(9)]
+    lines = as_grid(metrics, width=60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert sum(line.startswith("| learnt") for line in lines) == 5
+    assert sum(line.count("0.500") for line in lines) == 9

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score
+from sklearn.neighbors import KNeighborsClassifier
 
 from sao.errors import InputError
-from sao.evaluation import DEFAULT, UNLABELLED, Features, evaluate, judge, kmeans_accuracy, linear_svm, load_features
+from sao.evaluation import DEFAULT, UNLABELLED, Features, evaluate, kmeans_accuracy, linear_svm, load_features
 
 
 @pytest.fixture
@@ -85,8 +87,8 @@ def test_feature_files(tmp_path, digits, splits):
     assert loaded.protocol["source"] == "both.npz"
     np.savez(tmp_path / "one.npz", features=test_x, labels=test_y)
     train, test = load_features(tmp_path / "one.npz")
-    assert train is test
-    assert "fitted and scored" in evaluate(train, test, ["kmeans"], repeats=2)[0].protocol["split"]
+    assert test is None
+    assert "may have been trained on" in evaluate(train, test, ["kmeans"], repeats=2)[0].protocol["split"]
 
 
 def test_bad_feature_files(tmp_path):
@@ -106,53 +108,63 @@ def test_bad_feature_files(tmp_path):
         load_features(tmp_path / "objects.npz")
 
 
-def informative(labels: np.ndarray, noise: float, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return np.eye(10, 16)[labels] + noise * rng.normal(size=(len(labels), 16))
+def test_one_split_is_cross_validated_and_never_scored_on_what_was_fitted(digits):
+    """Random labels: whoever looks at the sample itself scores 1, whoever does not scores by chance."""
+    labels = np.random.default_rng(0).permutation(digits[3])
+    names = ["svm", "kmeans_strict", "knn1", "knn5", "probe"]
+    for metric in evaluate(Features(digits[2], labels), None, names, repeats=2):
+        assert metric.value < 0.2, metric.name
+        assert metric.protocol["split"] == "one split, 5-fold cross-validation"
+        assert (metric.protocol["n_train"], metric.protocol["n_test"]) == (400, 500)
 
 
-def test_verdict_yes_when_the_features_know_the_classes(splits):
+def test_a_cross_validated_score_is_the_share_of_samples_that_other_folds_get_right(digits):
+    from sao.evaluation.folds import fold_of
+
+    x, y = digits[2], digits[3]
+    fold = fold_of(y, seed=3)
+    predicted = np.empty_like(y)
+    for i in range(5):
+        model = KNeighborsClassifier(1, metric="cosine").fit(x[fold != i], y[fold != i])
+        predicted[fold == i] = model.predict(x[fold == i])
+    metric = evaluate(Features(x, y), None, ["knn1"], seed=3)[0]
+    assert metric.value == pytest.approx(accuracy_score(y, predicted), abs=0.0021)
+    assert metric.right is not None
+    assert (metric.right == (predicted == y)).mean() > 0.995
+    counts = np.array([np.bincount(y[fold == i], minlength=10) for i in range(5)])
+    assert (counts.max(axis=0) - counts.min(axis=0) <= 1).all()  # classes are spread evenly
+
+
+def test_cross_validation_needs_two_of_each_class(digits):
+    labels = digits[3].copy()
+    labels[0] = 77
+    with pytest.raises(InputError, match="one sample of class 77"):
+        evaluate(Features(digits[2], labels), None, ["svm"])
+
+
+def test_a_split_that_is_too_small_gives_a_caution_and_no_number(splits):
+    """Three samples of three classes have a k-means accuracy of 1 whatever the features are."""
     train, test = splits
-    good = (Features(informative(train.labels, 0.05), train.labels), Features(informative(test.labels, 0.05), test.labels))
-    result = judge(*good, raw=(train.values, test.values), untrained=(train.values[:, ::2], test.values[:, ::2]))
-    assert result.better is True
-    assert result.sentence.startswith("Yes")
-    assert {"svm", "raw/svm", "pca/svm", "untrained/svm", "pca/effective_rank"} <= {m.name for m in result.metrics}
-    pca = next(metric for metric in result.metrics if metric.name == "pca/svm")
-    assert pca.protocol["feature"] == "pca of raw inputs, 16 dimensions"
+    three = test.select(np.array([int(np.flatnonzero(test.labels == label)[0]) for label in (0, 1, 2)]))
+    for metric in evaluate(train, three):
+        assert np.isnan(metric.value), metric.name
+        assert metric.protocol["caution"] == "3 samples are too few to score: at least 20 are needed"
+    few = {metric.name: metric for metric in evaluate(train, test.select(np.arange(40)), ["kmeans", "svm"])}
+    assert "40 samples of 10 classes are too few to match" in few["kmeans"].protocol["caution"]
+    assert few["svm"].value > 0.8
 
 
-def test_verdict_no_for_noise_and_no_difference_for_the_inputs_themselves(splits):
+def test_lenient_says_why_where_the_data_does_not_allow_a_metric(splits):
     train, test = splits
-    raw = (train.values, test.values)
-    noise = (Features(informative(train.labels, 9), train.labels), Features(informative(test.labels, 9, 1), test.labels))
-    result = judge(*noise, raw=raw)
-    assert result.better is False
-    assert "worse than doing nothing" in result.sentence
-    same = judge(train, test, raw=raw)
-    assert same.better is False
-    assert "not measurably better" in same.sentence
+    other = Features(test.values, test.labels + 1)
+    found = {metric.name: metric for metric in evaluate(train, other, ["svm", "effective_rank"], lenient=True)}
+    assert np.isnan(found["svm"].value)
+    assert "labels that train_y lacks" in found["svm"].protocol["caution"]
+    assert found["effective_rank"].value > 1
 
 
-def test_verdict_without_labels_promises_nothing_but_sees_a_collapse(splits):
-    train, test = (Features(split.values) for split in splits)
-    raw = (train.values, test.values)
-    result = judge(train, test, raw=raw)
-    assert result.better is None
-    assert result.sentence.startswith("Without labels nobody can say")
-    flat = [
-        Features(np.ones((len(split), 8)) + 1e-4 * np.random.default_rng(0).normal(size=(len(split), 8))) for split in splits
-    ]
-    collapsed = judge(flat[0], flat[1], raw=raw)
-    assert collapsed.better is False
-    assert "collapsed" in collapsed.sentence
-
-
-def test_verdict_takes_the_same_samples_everywhere(splits):
+def test_progress_names_the_representation_and_the_metric(splits):
     train, test = splits
-    result = judge(train, test, raw=(train.values, test.values), limit=200)
-    values = {metric.name: metric for metric in result.metrics}
-    assert values["svm"].value == values["raw/svm"].value  # raw is the features: any shift of rows would show
-    assert values["svm"].protocol["n_test"] == 200
-    with pytest.raises(InputError, match="raw has 3 rows"):
-        judge(train, test, raw=(train.values[:3], test.values))
+    said: list[str] = []
+    evaluate(train, test, ["knn1"], reference={"raw": (train, test)}, progress=said.append)
+    assert said == ["knn1", "raw: knn1"]

@@ -1,0 +1,166 @@
+"""The one evaluator: watching, the table at the end of a run, `sao eval` and the tables of the paper all call it.
+
+What is compared is measured on the same rows: the learnt features, and for doing nothing the raw inputs, their PCA and the
+features of the untrained network.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sao.data.samples import Dataset, Images, Samples
+from sao.engine.features import Function, extract, raw_inputs, raw_size
+from sao.evaluation.features import ONE_SPLIT, Features
+from sao.evaluation.result import Metric
+from sao.evaluation.suite import evaluate
+from sao.evaluation.verdict import Verdict, pca, verdict_of
+from sao.methods import Method
+
+LEARNT = "learnt"
+RAW_CELLS = 2**25  # numbers of raw inputs that are looked at: larger images are averaged down
+RAW_COLUMNS = 768  # but not below 16x16 in colour
+Pair = tuple[Features, Features | None]  # training and held-out part; or all there is
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which metrics (None: all that the data allows), on at most how many rows of each part, with how many k-means runs.
+
+    Where there are no labels, `unlabelled` are the metrics.
+    `clusters` bounds runs x classes: of many classes a run takes long and varies little. `strict` makes an error of what the
+    data does not allow; otherwise it is a caution in place of the number.
+    """
+
+    metrics: tuple[str, ...] | None = None
+    rows: int | None = 10_000
+    restarts: int = 20
+    clusters: int | None = None
+    unlabelled: tuple[str, ...] | None = None
+    strict: bool = False
+
+    def restarts_for(self, classes: int | None) -> int:
+        if self.clusters is None or classes is None:
+            return self.restarts
+        return min(self.restarts, max(5, self.clusters // classes))
+
+
+WATCHED = Plan(("kmeans", "probe", "knn1", "knn5", "effective_rank"), rows=5000, restarts=5, unlabelled=("effective_rank",))
+SUMMARISED = Plan(
+    ("kmeans", "svm", "knn1", "knn5", "effective_rank"), clusters=1000, unlabelled=("effective_rank", "cluster_agreement")
+)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of the learnt features by their names, those of the references as raw/NAME, pca/NAME and untrained/NAME."""
+
+    metrics: list[Metric]
+    verdict: Verdict | None
+    n_train: int
+    n_test: int | None  # None where there is one split
+
+
+def representations(
+    method: Method,
+    data: Dataset | Samples,
+    plan: Plan,
+    seed: int = 0,
+    untrained: Method | None = None,
+    feature: str = "backbone",
+    facts: Mapping[str, Any] | None = None,
+    extract: Callable[..., np.ndarray] = extract,
+) -> dict[str, Pair]:
+    """What is to be measured, by name: the learnt features and, where there is an untrained network, all references.
+
+    Samples that are no data set are one split. `extract` is a function of that kind, to share the work among processes.
+    """
+    parts = [data.train, data.test] if isinstance(data, Dataset) else [data]
+    rows = [chosen_rows(part, plan.rows, seed) for part in parts]
+    labels = _labels(parts, rows)
+    splits = ["train", "test"] if len(parts) == 2 else [ONE_SPLIT]
+    device = next(method.parameters()).device
+
+    def pair(of: Callable[[Samples, np.ndarray], np.ndarray], more: Mapping[str, Any]) -> Pair:
+        found = [
+            Features(of(part, chosen), known, {**(facts or {}), **more, "split": split})
+            for part, chosen, known, split in zip(parts, rows, labels, splits, strict=True)
+        ]
+        return found[0], (found[1] if len(found) == 2 else None)
+
+    def network(function: Function) -> Callable[[Samples, np.ndarray], np.ndarray]:
+        return lambda part, chosen: extract(function, part, device, rows=chosen)
+
+    learnt = method.features if feature == "backbone" else method.embeddings
+    found = {LEARNT: pair(network(learnt), {"feature": feature})}
+    if untrained is not None:
+        classes = None if labels[0] is None else len(np.unique(labels[0]))
+        columns = raw_columns(max(map(len, rows)), classes)
+        raw = pair(lambda part, chosen: raw_inputs(part, chosen, columns), raw_facts(parts[0], columns))
+        found |= {"raw": raw, "pca": pca(*raw, components=found[LEARNT][0].values.shape[1])}
+        found["untrained"] = pair(network(untrained.features), {"feature": "backbone", "weights": "untrained"})
+    return found
+
+
+def measure(found: Mapping[str, Pair], plan: Plan, seed: int = 0, progress: Callable[[str], None] | None = None) -> Evaluation:
+    """Every metric of the plan of every representation; where there are references, a verdict too."""
+    (train, test), references = found[LEARNT], {name: pair for name, pair in found.items() if name != LEARNT}
+    scored = train if test is None else test
+    names = plan.metrics if plan.strict or scored.labels is not None else plan.unlabelled
+    classes = None if scored.labels is None else len(np.unique(scored.labels))
+    metrics = evaluate(
+        train,
+        test,
+        names,
+        seed,
+        references,
+        repeats=plan.restarts_for(classes),
+        lenient=not plan.strict,
+        progress=progress,
+    )
+    verdict = verdict_of(metrics) if references else None
+    metrics = metrics if verdict is None else verdict.metrics
+    metrics = [replace(metric, protocol={"seed": seed, **metric.protocol}) for metric in metrics]
+    return Evaluation(metrics, verdict, len(train), None if test is None else len(test))
+
+
+def weights_used(method: Method, asked: str = "ema") -> str:
+    """What a protocol says of the weights: a method without a moving average has none to use."""
+    return asked if method.averaged else "raw"
+
+
+def chosen_rows(samples: Samples, limit: int | None, seed: int) -> np.ndarray:
+    """Sorted row numbers, at most `limit` of them, drawn so that every class keeps its share and at least one sample."""
+    n = len(samples)
+    if limit is None or n <= limit:
+        return np.arange(n)
+    order = np.random.default_rng(seed).permutation(n)
+    if samples.labels is None:
+        return np.sort(order[:limit])
+    codes = np.unique(samples.labels, return_inverse=True)[1][order]
+    counts = np.bincount(codes)
+    by_class = codes.argsort(kind="stable")
+    place = np.empty(n)
+    place[by_class] = np.arange(n) - np.repeat(counts.cumsum() - counts, counts)
+    return np.sort(order[(place / counts[codes]).argsort(kind="stable")[:limit]])
+
+
+def raw_columns(rows: int, classes: int | None) -> int:
+    """How many columns of raw inputs are looked at: the time is in proportion to rows x columns x classes."""
+    return max(RAW_COLUMNS, RAW_CELLS // rows * 20 // max(20, classes or 0))
+
+
+def raw_facts(samples: Samples, columns: int) -> dict[str, str]:
+    if not isinstance(samples, Images):
+        return {"feature": "raw inputs", "weights": "none"}
+    height, width = raw_size(samples.shape, columns)
+    whole = (height, width) == samples.shape[1:]
+    return {"feature": "raw inputs" if whole else f"raw inputs, averaged to {height}x{width}", "weights": "none"}
+
+
+def _labels(parts: list[Samples], rows: list[np.ndarray]) -> list[np.ndarray | None]:
+    """Of each part, or none at all where a part has none, or only one class: then there is nothing to tell apart."""
+    chosen = [None if part.labels is None else part.labels[taken] for part, taken in zip(parts, rows, strict=True)]
+    told_apart = all(labels is not None and len(np.unique(labels)) > 1 for labels in chosen)
+    return chosen if told_apart else [None] * len(parts)

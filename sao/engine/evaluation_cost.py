@@ -1,0 +1,139 @@
+"""How long an evaluation will take on this machine: counted operations, at the speed of a few that are timed.
+
+The counts are of usual data. What the SVM needs depends on the C that suits the data: it may take a third of this, or twice.
+"""
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+
+from sao.data.samples import Images, Samples
+from sao.engine.evaluate import SUMMARISED, Plan, raw_columns
+from sao.engine.features import extract, raw_size
+from sao.evaluation.inputs import LARGEST
+from sao.evaluation.suite import CLUSTERS_WITHOUT_LABELS, DEFAULT, UNLABELLED
+from sao.methods import Method
+
+SVM_PASSES, PROBE_PASSES, KMEANS_PASSES = 600, 150, 30  # over all rows, forth and back
+KMEANS_SECONDS = 0.15  # for the least clustering: hundreds of small operations
+TIMED_SAMPLES = 32
+
+
+def predicted_seconds(
+    method: Method,
+    samples: Samples,
+    train: int,
+    test: int,
+    classes: int | None,
+    plan: Plan = SUMMARISED,
+    references: bool = True,
+) -> float:
+    """Seconds to evaluate a method on parts of so many samples; with references for what follows the last step.
+
+    A few of `samples` are passed through the network to time it: they must be of the right shape, and need not be all.
+    """
+    n, m = (count if plan.rows is None else min(count, plan.rows) for count in (train, test))
+    device = next(method.parameters()).device
+    few = slice(0, TIMED_SAMPLES)
+    width = extract(method.features, samples, device, rows=few).shape[1]
+    shown = min(TIMED_SAMPLES, len(samples))
+    forward = _seconds(lambda: extract(method.features, samples, device, rows=few)) / shown
+    raw = math.prod(samples.shape)
+    if isinstance(samples, Images):
+        raw = samples.shape[0] * math.prod(raw_size(samples.shape, raw_columns(max(n, m), classes)))
+    names = (plan.metrics or DEFAULT) if classes else (plan.unlabelled or UNLABELLED)
+    representations = [width, raw, min(width, raw), width] if references else [width]
+    passes = 2 if references else 1
+    total = passes * forward * (n + m)
+    for columns in representations:
+        total += sum(_metric_seconds(name, n, m, columns, classes, plan) for name in _computed(names))
+    return total + (_decomposition(n, raw) if references else 0.0)
+
+
+def _computed(names: tuple[str, ...]) -> set[str]:
+    """What is computed for these metrics: four come of one clustering, two of one search for neighbours."""
+    shared = {"nmi": "kmeans", "purity": "kmeans", "ari": "kmeans", "knn5": "knn1"}
+    return {shared.get(name, name) for name in names}
+
+
+def _metric_seconds(name: str, n: int, m: int, columns: int, classes: int | None, plan: Plan) -> float:
+    k, restarts = classes or CLUSTERS_WITHOUT_LABELS, plan.restarts_for(classes)
+    rank = min(n, columns, LARGEST)
+    fitting = 2 * n * rank * k * _product_seconds(k)  # one pass of a linear classifier over the training rows, forth and back
+    trials = 2 * (2 + int(math.log(k)))
+    match name:
+        case "svm":
+            return SVM_PASSES * fitting + _decomposition(n, columns)
+        case "probe":
+            return PROBE_PASSES * fitting + _decomposition(n, columns)
+        case "probe_1pct" | "probe_10pct":
+            share = 0.01 if name == "probe_1pct" else 0.1
+            return 5 * (PROBE_PASSES * share * fitting + _decomposition(int(share * n) + 1, columns))
+        case "knn1" | "uniformity":
+            return 2 * n * m * columns * _product_seconds(512)
+        case "effective_rank":
+            return _decomposition(m, columns)
+        case _:  # k-means of one kind or another
+            rows = n if name == "kmeans_strict" else m
+            runs = 10 if name == "cluster_agreement" else restarts
+            products = (trials + 2 * KMEANS_PASSES) * columns * _product_seconds(runs * k)
+            return KMEANS_SECONDS + runs * k * rows * (products + KMEANS_PASSES * 4 * _number_seconds())
+
+
+def _decomposition(n: int, columns: int) -> float:
+    """Seconds of the products and the eigenvectors that principal directions need."""
+    rank = min(n, columns, LARGEST)
+    return 2 * n * columns * rank * _product_seconds(512) + rank**3 * _eigenvector_seconds()
+
+
+_TIMED: dict[tuple[str, int, int], float] = {}
+
+
+def _product_seconds(columns: int) -> float:
+    """Of one multiplication and addition in the product of a large matrix with so many columns."""
+
+    def measured() -> float:
+        large, narrow = torch.ones(2048, 512), torch.ones(512, min(columns, 512))
+        return _seconds(lambda: large @ narrow) / (large.numel() * narrow.shape[1])
+
+    return _timed("product", min(columns, 512), measured)
+
+
+def _number_seconds() -> float:
+    """Of one operation on each number of a large matrix."""
+
+    def measured() -> float:
+        large = torch.ones(2**20)
+        return _seconds(lambda: large + 1) / large.numel()
+
+    return _timed("number", 0, measured)
+
+
+def _eigenvector_seconds() -> float:
+    """Of the eigenvectors of a matrix, divided by the cube of its size."""
+
+    def measured() -> float:
+        square = torch.randn(384, 384, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        square = square @ square.mT
+        return _seconds(lambda: torch.linalg.eigh(square)) / len(square) ** 3
+
+    return _timed("eigenvectors", 0, measured)
+
+
+def _timed(what: str, size: int, measured: Callable[[], float]) -> float:
+    key = what, size, torch.get_num_threads()
+    if key not in _TIMED:
+        _TIMED[key] = measured()
+    return _TIMED[key]
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """The median of three, after one to warm up."""
+    found = []
+    for _ in range(4):
+        started = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - started)
+    return sorted(found[1:])[1]

@@ -1,0 +1,193 @@
+"""The one evaluator: which rows, which references, what it costs, and how it is stopped."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from sao.data.samples import Dataset, Images, Vectors
+from sao.engine.evaluate import (
+    LEARNT,
+    SUMMARISED,
+    WATCHED,
+    Plan,
+    chosen_rows,
+    measure,
+    raw_columns,
+    representations,
+    weights_used,
+)
+from sao.engine.evaluation_cost import predicted_seconds
+from sao.engine.features import raw_inputs
+from sao.engine.interrupt import interruptible
+from sao.engine.log import Stages
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The arrays here are small: threads would only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+FEW = Plan(("svm", "knn5", "effective_rank"), rows=150)
+
+
+def test_every_representation_is_measured_on_the_same_rows_and_says_how_many():
+    method = tiny.method()
+    found = representations(method, tiny.dataset(), FEW, seed=3, untrained=tiny.method(seed=1), facts={"weights": "ema"})
+    assert list(found) == [LEARNT, "raw", "pca", "untrained"]
+    for train, test in found.values():
+        assert test is not None
+        np.testing.assert_array_equal(train.labels, found[LEARNT][0].labels)
+        assert (len(train), len(test)) == (150, 150)
+    evaluation = measure(found, FEW, seed=3)
+    assert (evaluation.n_train, evaluation.n_test) == (150, 150)
+    by_name = {metric.name: metric for metric in evaluation.metrics}
+    assert {metric.protocol["n_train"] for name, metric in by_name.items() if name.endswith("svm")} == {150}
+    assert by_name["svm"].protocol["weights"] == "ema"
+    assert by_name["raw/svm"].protocol["weights"] == "none"
+    assert by_name["untrained/svm"].protocol["weights"] == "untrained"
+    assert by_name["raw/svm"].protocol["feature"] == "raw inputs"
+    assert by_name["svm"].protocol["compared"]["corrected_for"] == 2
+    assert evaluation.verdict is not None
+
+
+def test_features_are_those_of_the_chosen_rows():
+    method, data = tiny.method(), tiny.dataset()
+    found = representations(method, data, FEW, seed=3, untrained=method)
+    rows = chosen_rows(data.test, 150, 3)
+    np.testing.assert_array_equal(found["raw"][1].values, raw_inputs(data.test)[rows])  # pyright: ignore[reportOptionalMemberAccess]
+    np.testing.assert_array_equal(found["untrained"][1].values, found[LEARNT][1].values)  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_chosen_rows_keep_every_class():
+    labels = np.array([0] * 900 + [1] * 97 + [2] * 3)
+    samples = Vectors(np.zeros((1000, 2), np.float32), labels)
+    rows = chosen_rows(samples, 100, seed=0)
+    assert np.bincount(labels[rows]).tolist() == [89, 10, 1]
+    assert (np.diff(rows) > 0).all()
+    assert (rows != chosen_rows(samples, 100, seed=1)).any()
+    np.testing.assert_array_equal(chosen_rows(samples, None, 0), np.arange(1000))
+    assert len(chosen_rows(Vectors(samples.rows), 7, 0)) == 7
+
+
+def test_one_split_is_cross_validated():
+    evaluation = measure(representations(tiny.method(), tiny.dataset().test, FEW, untrained=tiny.method(seed=1)), FEW)
+    assert evaluation.n_test is None
+    svm = next(metric for metric in evaluation.metrics if metric.name == "svm")
+    assert svm.protocol["split"] == "one split, 5-fold cross-validation"
+    assert svm.protocol["n_test"] == 150
+
+
+def test_without_labels_or_with_one_class_what_needs_none_is_measured():
+    data = tiny.dataset()
+    for labels in (None, 0):
+        parts = [
+            Images(part.pixels, None if labels is None else np.zeros(len(part), int))  # pyright: ignore[reportAttributeAccessIssue]
+            for part in (data.train, data.test)
+        ]
+        plan = Plan(("svm",), unlabelled=("effective_rank", "cluster_agreement"))
+        found = measure(representations(tiny.method(), Dataset("bare", *parts), plan, untrained=tiny.method(seed=1)), plan)
+        assert [metric.name for metric in found.metrics if "/" not in metric.name] == ["effective_rank", "cluster_agreement"]
+        assert found.verdict is not None
+        assert found.verdict.sentence.startswith("Without labels")
+
+
+def test_large_images_are_averaged_down_and_the_protocol_says_so(monkeypatch):
+    monkeypatch.setattr("sao.engine.evaluate.RAW_COLUMNS", 16)
+    monkeypatch.setattr("sao.engine.evaluate.RAW_CELLS", 150 * 16)
+    found = representations(tiny.method(), tiny.dataset(), FEW, untrained=tiny.method())
+    assert found["raw"][0].values.shape == (150, 16)
+    assert found["raw"][0].protocol["feature"] == "raw inputs, averaged to 4x4"
+    test = tiny.dataset().test
+    whole = raw_inputs(test).reshape(-1, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(len(test), -1)
+    np.testing.assert_allclose(raw_inputs(test, columns=16), whole, rtol=1e-6)
+
+
+def test_the_columns_of_raw_inputs_are_bounded_by_rows_and_classes():
+    assert raw_columns(160, 3) >= 128 * 128 * 3  # two hundred photographs stay as they are
+    assert raw_columns(10_000, 10) >= 32 * 32 * 3  # so does CIFAR-10
+    assert raw_columns(10_000, 200) < 64 * 64 * 3
+
+
+def test_weights_are_called_averages_only_where_there_are_some():
+    assert weights_used(tiny.method()) == "ema"
+    assert weights_used(tiny.method(), "raw") == "raw"
+    assert weights_used(tiny.method(method="random")) == "raw"
+
+
+@pytest.mark.parametrize(("plan", "references"), [(SUMMARISED, True), (WATCHED, False)])
+def test_the_predicted_time_is_near_the_real_one(plan, references, monkeypatch):
+    """Within a factor of four, because what the SVM needs depends on the data; in time of the processor, which is shared."""
+    monkeypatch.setattr("time.perf_counter", time.process_time)
+    monkeypatch.setattr("sao.engine.evaluation_cost._TIMED", {})
+    method, data = tiny.method(), tiny.dataset()
+    predicted = predicted_seconds(method, data.train, len(data.train), len(data.test), data.classes, plan, references)
+    started = time.perf_counter()
+    measure(representations(method, data, plan, untrained=tiny.method(seed=1) if references else None), plan)
+    real = time.perf_counter() - started
+    assert real / 4 < predicted < 4 * real
+
+
+def test_more_rows_columns_and_classes_are_predicted_to_take_longer(monkeypatch):
+    monkeypatch.setattr("sao.engine.evaluation_cost._seconds", lambda work: 1e-3)  # whatever is timed takes a millisecond
+    monkeypatch.setattr("sao.engine.evaluation_cost._TIMED", {})
+
+    def predicted(train: int, classes: int | None, size: int = 16) -> float:
+        samples = Images(np.zeros((8, size, size, 1), np.uint8))
+        method = tiny.method()
+        method.features = lambda inputs: inputs.flatten(1)[:, :64]
+        return predicted_seconds(method, samples, train, 1000, classes)
+
+    assert predicted(1000, 10) < predicted(5000, 10) < predicted(5000, 100)
+    assert predicted(1000, 10) < predicted(1000, 10, size=64)
+    assert predicted(100_000, 10) == predicted(10_000, 10)  # no more rows than the plan has
+
+
+def test_an_interrupt_does_not_wait_for_the_operation_under_way():
+    square = torch.randn(1500, 1500, dtype=torch.float64)
+    square = square @ square.mT
+    released = threading.Event()
+
+    def long() -> None:
+        while not released.is_set():  # hundreds of seconds, if nobody interrupts
+            torch.linalg.eigh(square)
+
+    interrupted_at = []
+
+    def interrupt() -> None:
+        interrupted_at.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(0.5, interrupt)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interruptible(long)
+        assert time.monotonic() - interrupted_at[0] < 1
+    finally:
+        released.set()
+
+
+def test_interruptible_work_returns_and_fails_as_it_would_alone():
+    assert interruptible(lambda: 3) == 3
+    with pytest.raises(ValueError, match="no"):
+        interruptible(lambda: (_ for _ in ()).throw(ValueError("no")))
+
+
+def test_stages_are_told_now_and_then(capsys):
+    stages = Stages("evaluating", every=0)
+    stages("raw: svm, C = 0.01")
+    assert capsys.readouterr().err == "evaluating: raw: svm, C = 0.01 (0m 00s so far)\n"
+    quiet = Stages("evaluating", every=100)
+    quiet("raw: svm, C = 0.01")
+    quiet.end()
+    assert capsys.readouterr().err == ""
