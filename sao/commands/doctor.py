@@ -144,7 +144,7 @@ def _threads() -> Iterator[Finding]:
 
     cores, threads = usable_cores(), torch.get_num_threads()
     policy = os.environ.get("OMP_WAIT_POLICY", "not set")
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    load = os.getloadavg()[0]
     spin = os.environ.get("GOMP_SPINCOUNT", "not set")
     text = f"{threads} on {cores} cores, load {load:.1f}, OMP_WAIT_POLICY {policy}, GOMP_SPINCOUNT {spin}"
     if threads > cores:

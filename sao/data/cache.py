@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from sao.errors import InputError, printable
-
-try:
-    import fcntl
-except ImportError:  # Windows: leftovers of killed runs are then only removed by hand
-    fcntl = None
+from sao.files import sync
 
 _WRITING = ".writing-"
 _LOCK = "lock"
@@ -93,24 +90,15 @@ class Cache:
             ) from None
 
     def _sweep(self) -> None:
-        """Remove what killed runs left: a living writer holds its lock, and the kernel lets go of a dead one's."""
-        if fcntl is None:
-            return
+        """Remove what killed runs left: a living writer holds its lock, and the system lets go of a dead one's."""
         for leftover in self.folder.glob(f"{_WRITING}*"):
-            try:
-                lock = os.open(leftover / _LOCK, os.O_RDWR)
-            except OSError:
+            if (leftover / _LOCK).exists():
+                with suppress(Timeout, OSError), FileLock(leftover / _LOCK, timeout=0):  # Timeout: its writer lives
+                    shutil.rmtree(leftover, ignore_errors=True)
+            else:
                 with suppress(OSError):
                     if time.time() - leftover.stat().st_mtime > _ABANDONED_SECONDS:
                         shutil.rmtree(leftover, ignore_errors=True)
-                continue
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(leftover, ignore_errors=True)
-            except OSError:
-                pass  # its writer lives
-            finally:
-                os.close(lock)
 
 
 class Writer:
@@ -121,9 +109,8 @@ class Writer:
         # Not tempfile.mkdtemp: its mode 0700 would lock everyone else out of a shared cache.
         self._folder = cache.folder / f"{_WRITING}{secrets.token_hex(8)}"
         self._folder.mkdir()
-        self._lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT)
-        if fcntl is not None:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = FileLock(self._folder / _LOCK)
+        self._lock.acquire()
         self._stream = open(self._folder / "pixels.npy", "wb")  # noqa: SIM115 (closed by `close`)
         self._write_header()
 
@@ -148,13 +135,13 @@ class Writer:
                 json.dump(facts, stream)
                 _sync(stream)
             os.unlink(self._folder / _LOCK)
-            _sync_folder(self._folder)
+            _sync_names(self._folder)
             try:
                 os.rename(self._folder, final)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-            _sync_folder(self._cache.folder)
+            _sync_names(self._cache.folder)
         stored = self._cache.read(key)
         if stored is None:
             raise InputError(f"the cache entry {printable(str(final))} was removed while it was made: run again")
@@ -164,7 +151,7 @@ class Writer:
         with suppress(OSError):  # a full disk was reported when it was met; the rest of the buffer is not wanted
             self._stream.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-        os.close(self._lock)
+        self._lock.release()
 
     def _write_header(self) -> None:
         header = {"descr": "|u1", "fortran_order": False, "shape": (self._count, *self._shape)}
@@ -185,16 +172,11 @@ def _mapped(path: Path) -> np.ndarray:
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
+def _sync_names(folder: Path) -> None:
+    with suppress(OSError):  # some file systems of a network cannot, and the entry is whole without it
+        sync(folder)
+
+
 def _sync(stream: IO) -> None:
     stream.flush()
     os.fsync(stream.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder last through a power cut, where the system can (Windows cannot)."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

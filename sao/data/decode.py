@@ -209,9 +209,8 @@ def _inspect(item: Loaded) -> Header | Failure:
 
 def _open_regular(path: str) -> BinaryIO | Failure:
     """Open without following a last-moment link and without waiting for a pipe's other end; regular files only."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     try:
-        descriptor = os.open(path, flags)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except (OSError, ValueError) as error:
         return Failure(f"cannot be read: {getattr(error, 'strerror', None) or error}")
     status = os.fstat(descriptor)
