@@ -25,6 +25,12 @@ def test_a_generator_begins_at_the_seed_of_its_arguments_and_the_first_step_is_z
     assert generator(3, "epoch").initial_seed() == derived_seed(3, "epoch") == derived_seed(3, "epoch", 0)
 
 
+def test_orders_are_the_same_in_another_version():
+    """A run that is resumed goes on with the rows that it has not seen."""
+    assert permuted(torch.arange(6), 1000, seed=5).tolist() == [511, 200, 947, 784, 573, 836]
+    assert batch_rows(3, 17, 6, 30).tolist() == [12, 10, 3, 24, 14, 21]
+
+
 def test_seeds_differ_for_different_arguments():
     triples = [*itertools.product(range(12), ["a", "b", "a/1", "1/a"], range(40)), (1, "1/1", 1), (11, "1", 1)]
     seeds = [derived_seed(*triple) for triple in triples]
