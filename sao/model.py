@@ -1,6 +1,7 @@
 """A trained model in three lines: `model = sao.load("runs/x"); model.embed(images); model.sample(16)`."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -98,12 +99,23 @@ class Model:
         return None if self.facts.standardiser is None else Standardiser.from_dict(self.facts.standardiser)
 
 
-def load(folder: str | Path, device: str = "auto", weights: Literal["ema", "raw"] = "ema") -> Model:
-    """The model of a run folder, from its newest whole checkpoint; its moving averages, or the raw networks."""
+def load(
+    folder: str | Path,
+    device: str = "auto",
+    weights: Literal["ema", "raw"] = "ema",
+    report: Callable[[str], None] = warnings.warn,
+) -> Model:
+    """The model of a run folder, from its newest whole checkpoint; its moving averages, or the raw networks.
+
+    A damaged checkpoint is passed over and reported.
+    """
     run = Run.open(Path(folder))
     config, facts = run.config, run.facts
-    method = config.build_method(facts.shape, facts.samples, facts.classes).to(choose_device(device))
-    step = checkpoint.load_newest(run.checkpoints, method, report=warnings.warn)
+    try:
+        method = config.build_method(facts.shape, facts.samples, facts.classes).to(choose_device(device))
+    except (RuntimeError, MemoryError, OverflowError) as error:  # numbers that no network, or no machine, can have
+        raise InputError(f"the network that {run.folder} describes cannot be built: {str(error).splitlines()[0]}") from None
+    step = checkpoint.load_newest(run.checkpoints, method, report)
     if weights == "raw":
         method.use_raw_weights()
     return Model(config, facts, method, step)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sao.commands.output import writable
+from sao.commands.output import warn, writable
 from sao.errors import InputError
 from sao.files import written
 
@@ -29,7 +29,7 @@ def run(arguments: Namespace) -> None:
     from sao.evaluation.kmeans import best_kmeans
     from sao.evaluation.outliers import outliers
 
-    model = sao.load(arguments.run)
+    model = sao.load(arguments.run, report=warn)
     samples = open_for(model, arguments.data)
     features = model.embed(samples)
     clusters = best_kmeans(features, arguments.k, seed=arguments.seed)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sao.commands.output import writable
+from sao.commands.output import warn, writable
 from sao.errors import InputError
 from sao.files import written
 
@@ -25,7 +25,7 @@ def run(arguments: Namespace) -> None:
     import sao
     from sao.commands.inputs import open_for
 
-    model = sao.load(arguments.run)
+    model = sao.load(arguments.run, report=warn)
     samples = open_for(model, arguments.data)
     features = model.embed(samples, arguments.feature)
     names = list(samples.names) if samples.names is not None else [str(i) for i in range(len(samples))]

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from pathlib import Path
 
+from sao.commands.output import warn
 from sao.errors import InputError
 
 GENERATION = ("is", "fid", "kid", "precision", "recall", "memorised")
@@ -42,7 +43,7 @@ def _evaluate_run(run, names: list[str] | None, arguments: Namespace) -> None:
     from sao import processes
     from sao.commands.training import open_run_data
 
-    model = sao.load(run.folder, weights=arguments.weights)
+    model = sao.load(run.folder, weights=arguments.weights, report=warn)
     _, opened = open_run_data(run)
     dataset = opened.dataset
     asked_features = None if names is None else [name for name in names if name not in GENERATION]

@@ -1,6 +1,7 @@
-"""Files that commands write are checked before the work starts."""
+"""What commands write: files, checked before the work starts, and warnings."""
 
 import os
+import sys
 from pathlib import Path
 
 from sao.errors import InputError
@@ -16,3 +17,7 @@ def writable(target: Path) -> None:
         raise InputError(f"{target.parent} cannot be made: {error.strerror}") from None
     if not os.access(target.parent, os.W_OK):
         raise InputError(f"{target.parent} cannot be written: choose another -o")
+
+
+def warn(line: str) -> None:
+    print(f"sao: warning: {line}", file=sys.stderr, flush=True)

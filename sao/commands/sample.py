@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sao.commands.output import writable
+from sao.commands.output import warn, writable
 from sao.errors import InputError
 from sao.files import written
 
@@ -21,7 +21,7 @@ def run(arguments: Namespace) -> None:
     writable(target / "0.png" if as_folder else target)
     import sao
 
-    model = sao.load(arguments.run)
+    model = sao.load(arguments.run, report=warn)
     images = len(model.facts.shape) == 3
     allowed = (".png", ".npy") if images else (".npy", ".csv")
     if target.suffix not in (*allowed, *([""] if images else [])):

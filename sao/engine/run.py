@@ -149,7 +149,9 @@ class Run:
         """Forget rows after a checkpoint: the steps that follow it will be made, and logged, again."""
         if not self.metrics.exists():
             return
-        kept = [line for line in self.metrics.read_text().splitlines(keepends=True) if _step_of(line) <= step]
+        with _explained(self.folder, "read"):
+            lines = self.metrics.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        kept = [line for line in lines if _step_of(line) <= step]
         with _explained(self.folder):
             write_text(self.metrics, "".join(kept))
 
@@ -193,8 +195,9 @@ def _explained(folder: Path, what: str = "written") -> Iterator[None]:
 
 
 def _step_of(line: str) -> float:
-    """The step of a row; a row that a kill cut short counts as never written."""
+    """The step of a row; one that a kill cut short, or that is damaged, counts as never written."""
     try:
-        return json.loads(line)["step"] if line.endswith("\n") else float("inf")
-    except (ValueError, KeyError):
-        return float("inf")
+        step = json.loads(line)["step"] if line.endswith("\n") else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        step = None
+    return step if isinstance(step, int | float) and step == step else float("inf")
