@@ -13,6 +13,7 @@ from sao.networks import (
     EmbeddingHead,
     Encoder,
     Generator,
+    PlainResNet,
     ResNet,
     VectorEncoder,
     VectorGenerator,
@@ -36,18 +37,25 @@ class AnyEncoderOptions(Strict, ABC):
 
 
 class ResNetOptions(AnyEncoderOptions):
-    """The paper's backbone for images."""
+    """The paper's backbone for images, or with BatchNorm the ResNet that baselines are usually trained with."""
 
     name: Literal["resnet"] = "resnet"
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] | None = Field(
         default=None, description="channels of each stage; null: the paper's for the image size"
     )
     blocks: PositiveInt = Field(default=2, description="residual blocks in each stage")
+    norm: Literal["group", "batch"] = Field(
+        default="group", description="group: the paper's; batch: torchvision's, with strides and a norm after each convolution"
+    )
+    activation: Literal["elu", "relu"] | None = Field(default=None, description="null: elu with group, relu with batch")
 
     def build(self, shape: Shape) -> Encoder:
         channels, size = image_shape(shape, "resnet")
+        if self.norm == "batch":
+            usual = self.widths or (64, 128, 256, 512)
+            return PlainResNet(channels, usual, [self.blocks] * len(usual), size >= 64, self.activation or "relu")
         widths, downsample = resnet_stages(size, self.widths)
-        return ResNet(channels, widths, [self.blocks] * len(widths), downsample)
+        return ResNet(channels, widths, [self.blocks] * len(widths), downsample, self.activation or "elu")
 
 
 class PerceptronOptions(AnyEncoderOptions):
@@ -111,6 +119,8 @@ def encoder_for_shape(shape: Shape) -> ResNetOptions | PerceptronOptions:
 def discriminator_for(
     options: EncoderOptions | None, shape: Shape, embedding_size: int, spectral_normalisation: bool
 ) -> Discriminator:
+    if isinstance(options, ResNetOptions) and options.norm == "batch":
+        raise InputError("a discriminator's samples must not interact, and with encoder.norm batch they do: set it to group")
     encoder = encoder_for(options, shape)
     discriminator = Discriminator(encoder, EmbeddingHead(encoder.feature_size, embedding_size))
     if spectral_normalisation:
