@@ -3,6 +3,7 @@
 Networks are handed in; the draws of a step are inputs. Nothing is shared with the methods.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
@@ -91,3 +92,73 @@ class SelfConditioned:
         scores = self.discriminator.network(self.generator.network(latents, clusters))[1]
         against = mean([-log_sigmoid(row[cluster]) for row, cluster in zip(scores, clusters, strict=True)])
         return logged | named("generator", self.generator.descend({"fake": against}))
+
+
+# --- StyleGAN2 with adaptive augmentation --------------------------------------------------------------------------------
+
+
+@dataclass
+class StyleGAN2:
+    """`augment(images, p, purpose)` and `generate(network, player)` make a step's draws; p and the average are kept here."""
+
+    discriminator: Player
+    generator: Player
+    average: nn.Module
+    p: float
+    batch: int
+    penalty_weight: float
+    penalty_every: int
+    half_life: float
+    ramp: float
+    target: float
+    adapt_every: int
+    adapt_images: int
+    signs: list[float] = field(default_factory=list)
+
+    def step(self, real: Tensor, step: int, augment: Callable, generate: Callable) -> Terms:
+        d = self.discriminator.network
+        fake = generate(self.generator.network, "discriminator").detach()
+        features, of_real = d(augment(real, self.p, "real"), self.batch)
+        of_fake = d(augment(fake, self.p, "fake"), self.batch)[1]
+        losses = {
+            "real": mean([-log_sigmoid(score) for score in of_real.flatten()]),
+            "fake": mean([-log_sigmoid(-score) for score in of_fake.flatten()]),
+        }
+        logged = {**self.discriminator.descend(losses), "spread": spread(features)}
+        if step % self.penalty_every == 0:
+            logged["gradient_penalty"] = self._penalise(real, augment)
+        logged = named("discriminator", logged)
+        scores = d(augment(generate(self.generator.network, "generator"), self.p, "generated"), self.batch)[1]
+        logged |= named("generator", self.generator.descend({"fake": mean([-log_sigmoid(s) for s in scores.flatten()])}))
+        sign = sum(1.0 if score > 0 else -1.0 for score in of_real.flatten()) / self.batch
+        self._adapt(sign)
+        self._follow(step)
+        return logged | {f"augmentation/{name}": real.new_tensor(value) for name, value in (("p", self.p), ("real_sign", sign))}
+
+    def _penalise(self, real: Tensor, augment: Callable) -> Tensor:
+        """From the whole Jacobian of all scores: a sample's slope is what all scores owe to its pixels."""
+
+        def scores(images: Tensor) -> Tensor:
+            return self.discriminator.network(augment(images, self.p, "penalty"), self.batch)[1].flatten()
+
+        jacobian = torch.autograd.functional.jacobian(scores, real, create_graph=True)
+        assert isinstance(jacobian, Tensor)
+        slopes = jacobian.sum(0).flatten(1)
+        loss = self.penalty_every * self.penalty_weight / 2 * mean([(slope * slope).sum() for slope in slopes])
+        self.discriminator.descend({"gradient_penalty": loss})
+        return loss.detach()
+
+    def _adapt(self, sign: float) -> None:
+        self.signs.append(sign)
+        if len(self.signs) == self.adapt_every:
+            step = self.batch * self.adapt_every / self.adapt_images
+            mean_sign = sum(self.signs) / self.adapt_every
+            self.p = max(0.0, self.p + step * ((mean_sign > self.target) - (mean_sign < self.target)))
+            self.signs = []
+
+    @torch.no_grad()
+    def _follow(self, step: int) -> None:
+        half_life = min(self.half_life, self.ramp * step * self.batch)
+        kept = 0.0 if half_life == 0 else 2 ** (-self.batch / half_life)
+        for own, other in zip(self.average.parameters(), self.generator.network.parameters(), strict=True):
+            own.copy_(kept * own + (1 - kept) * other)

@@ -26,22 +26,22 @@ class AdamW:
 
     def __init__(self, learning_rate: float, betas: tuple[float, float], weight_decay: float) -> None:
         self.learning_rate, self.betas, self.weight_decay = learning_rate, betas, weight_decay
-        self.count = 0
+        self.count: dict[str, int] = {}  # updates of each parameter: one without a gradient has none
         self.first: dict[str, Tensor] = {}
         self.second: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def step(self, network: nn.Module, gradients: dict[str, Tensor]) -> None:
-        self.count += 1
         one, two = self.betas
         for name, weight in network.named_parameters():
             if name not in gradients:
                 continue
             g = gradients[name]
+            count = self.count[name] = self.count.get(name, 0) + 1
             self.first[name] = one * self.first.get(name, torch.zeros_like(g)) + (1 - one) * g
             self.second[name] = two * self.second.get(name, torch.zeros_like(g)) + (1 - two) * g * g
-            mean = self.first[name] / (1 - one**self.count)
-            square = self.second[name] / (1 - two**self.count)
+            mean = self.first[name] / (1 - one**count)
+            square = self.second[name] / (1 - two**count)
             decayed = weight - self.learning_rate * self.weight_decay * weight
             weight.copy_(decayed - self.learning_rate * mean / (square.sqrt() + 1e-8))
 

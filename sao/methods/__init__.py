@@ -4,7 +4,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from sao.methods import biggan, hinge, random, self_conditioned, simclr, structural, supervised, vicreg
+from sao.methods import biggan, hinge, random, self_conditioned, simclr, structural, stylegan2, supervised, vicreg
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
 from sao.methods.method import Batch, Context, Generative, Method, MethodOptions, NonFiniteError, generative
 
@@ -27,6 +27,7 @@ AnyMethod = Annotated[
     | hinge.Options
     | biggan.Options
     | self_conditioned.Options
+    | stylegan2.Options
     | simclr.Options
     | vicreg.Options
     | supervised.Options

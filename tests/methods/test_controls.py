@@ -15,6 +15,7 @@ PLAYERS = {
     "hinge": {"discriminator", "generator"},
     "biggan": {"discriminator", "generator"},
     "self_conditioned": {"discriminator", "generator"},
+    "stylegan2": {"discriminator", "generator"},
     "simclr": {"network"},
     "vicreg": {"network"},
     "supervised": {"classifier"},

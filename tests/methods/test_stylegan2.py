@@ -1,0 +1,214 @@
+"""StyleGAN2-ADA: whole steps against a slow reference, the controller of p against a simulation, and what each option does."""
+
+import copy
+
+import generative
+import pytest
+import reference_generative
+import tiny
+import torch
+from reference_step import AdamW
+from test_structural_step import assert_alike
+from torch import Tensor
+
+from sao.data.adaptive import augmented, draws_for
+from sao.engine import checkpoint
+from sao.errors import InputError
+from sao.methods.optimisers import AdamW as AdamWOptions
+from sao.methods.stylegan2 import ADAM, StyleGAN2, lazily
+
+BATCH, SHAPE = 4, (3, 8, 8)
+ADAPTIVE = {"half_life": 60, "half_life_ramp": 3.0, "target": 0.1, "adapt_every": 2, "adapt_images": 50}
+
+
+def built(**options) -> StyleGAN2:
+    small = {"width": 4, "latent_size": 3, "group": 2, "penalty_weight": 0.7, "penalty_every": 2, **ADAPTIVE}
+    players = {"discriminator_optimiser": generative.DISCRIMINATOR, "generator_optimiser": generative.GENERATOR}
+    method = generative.built(SHAPE, 100, BATCH, name="stylegan2", **{**small, **players, **options})
+    assert isinstance(method, StyleGAN2)
+    return method
+
+
+def learner(**options) -> StyleGAN2:
+    method = tiny.method(method="stylegan2", **options)
+    assert isinstance(method, StyleGAN2)
+    return method
+
+
+def lazy(options: dict, every: int) -> AdamW:
+    """As if the steps between two penalties were one more."""
+    share = every / (every + 1)
+    first, second = options["betas"]
+    return AdamW(share * options["learning_rate"], (first**share, second**share), options["weight_decay"])
+
+
+@pytest.mark.parametrize("p", [0.0, 0.6])
+def test_steps_are_those_of_the_reference(p):
+    method = built()
+    method.probability.fill_(p)
+    player = reference_generative.Player
+    expected = reference_generative.StyleGAN2(
+        player(copy.deepcopy(method.discriminator), lazy(generative.DISCRIMINATOR, 2)),
+        player(copy.deepcopy(method.generator), lazy(generative.GENERATOR, 4)),
+        copy.deepcopy(method.average_generator.network),
+        p,
+        BATCH,
+        penalty_weight=0.7,
+        penalty_every=2,
+        half_life=60,
+        ramp=3.0,
+        target=0.1,
+        adapt_every=2,
+        adapt_images=50,
+    )
+    images = generative.images(6 * BATCH, SHAPE)
+    for number in range(5):
+        real = images[number * BATCH : (number + 1) * BATCH]
+
+        def augment(images: Tensor, p: float, purpose: str, number: int = number) -> Tensor:
+            draws = draws_for(BATCH, generative.SEED, purpose, number, images)
+            return augmented(images, torch.tensor(p, dtype=torch.float64), draws)
+
+        def generate(network, player: str, number: int = number) -> Tensor:
+            latents = generative.drawn(f"{player} latents", number, BATCH, 3)
+            return network(latents, generative.drawn(f"{player} noise", number, BATCH, network.noise_size))
+
+        scalars, gradients = generative.step(method, real, number)
+        before = len(expected.discriminator.gradients)
+        logged = expected.step(real, number, augment, generate)
+        assert_alike({k: v.double() for k, v in scalars.items()}, {k: v.double() for k, v in logged.items()}, f"step {number}")
+        both = zip(gradients["discriminator"], expected.discriminator.gradients[before:], strict=True)
+        for index, (found, own) in enumerate(both):
+            assert_alike(found, own, f"step {number}, update {index} of the discriminator")
+        assert len(gradients["discriminator"]) == (2 if number % 2 == 0 else 1)
+        assert_alike(gradients["generator"][0], expected.generator.gradients[-1], f"step {number}, generator")
+        assert_alike(
+            generative.state(d=method.discriminator, g=method.generator, average=method.average_generator.network),
+            generative.state(d=expected.discriminator.network, g=expected.generator.network, average=expected.average),
+            f"step {number}, after it",
+            rtol=1e-8,
+        )
+
+
+def test_p_follows_the_simulated_controller():
+    method = learner(method__adapt_every=3, method__adapt_images=480, method__target=0.3)
+    p, signs = 0.0, []
+    generator = torch.Generator().manual_seed(2)
+    seen = []
+    for step in range(60):
+        # At first surely real, later surely not, then in doubt.
+        offset = 1.0 if step < 24 else -1.0 if step < 45 else 0.3
+        scores = torch.randn(16, generator=generator) + offset
+        found = method._adapt(scores, step)
+        signs.append(sum((score > 0) - (score < 0) for score in scores.tolist()) / 16)
+        if step % 3 == 2:
+            mean = sum(signs[-3:]) / 3
+            p = max(0.0, p + (0.1 if mean > 0.3 else -0.1))  # 3 steps of 16 images of 480
+        assert float(found["augmentation/p"]) == pytest.approx(p, abs=1e-6)
+        assert float(found["augmentation/real_sign"]) == pytest.approx(signs[-1])
+        seen.append(p)
+    assert max(seen) > 0.7
+    assert min(seen[24:]) == 0
+
+
+def test_a_target_of_one_leaves_the_images_alone():
+    method = learner(method__target=1)
+    for step in range(4):
+        method._adapt(torch.ones(16), step)
+    assert float(method.probability) == 0
+
+
+@pytest.mark.parametrize("stopped", [1, 2, 3])
+def test_p_and_what_it_counts_survive_a_stop(stopped, tmp_path):
+    """Between two changes of p, and between two penalties."""
+    whole, part = learner(), learner()
+    for method in (whole, part):
+        method.probability.fill_(0.3)
+    tiny.make_steps(whole, 0, 6)
+    tiny.make_steps(part, 0, stopped)
+    checkpoint.save(tmp_path, part, stopped, keep=1)
+    restored = learner()
+    checkpoint.load_newest(tmp_path, restored, report=print)
+    tiny.make_steps(restored, stopped, 6)
+    after = whole.state_dict()
+    assert [name for name, value in restored.state_dict().items() if not torch.equal(value, after[name])] == []
+    assert float(whole.probability) != 0.3
+
+
+def test_the_average_forgets_by_images():
+    method = learner(method__half_life=64, method__half_life_ramp=0.5, train__batch=16)
+    assert method._decay(0) == 0
+    assert method._decay(1) == 0.5 ** (16 / 8)
+    assert method._decay(4) == 0.5 ** (16 / 32)
+    assert method._decay(100) == 0.5 ** (16 / 64)
+    tiny.make_steps(method, 0, 1)
+    assert_same_weights(method.average_generator.network, method.generator)  # nothing to remember yet
+
+
+def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:
+    for own, theirs in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(own, theirs)
+
+
+def test_rates_and_memory_are_scaled_for_the_additional_updates():
+    assert lazily(AdamWOptions(learning_rate=0.1, betas=(0.5, 0.9)), 1).betas == (0.5**0.5, 0.9**0.5)
+    method = learner(method__penalty_every=16)
+    (discriminator,), (generator,) = (method.optimisers[name].param_groups for name in ("discriminator", "generator"))
+    assert (ADAM.learning_rate, ADAM.betas) == (0.0025, (0.0, 0.99))
+    assert discriminator["lr"] == pytest.approx(0.0025 * 16 / 17)
+    assert discriminator["betas"] == pytest.approx((0.0, 0.99 ** (16 / 17)))
+    assert generator["lr"] == pytest.approx(0.0025 * 4 / 5)
+    assert generator["betas"] == pytest.approx((0.0, 0.99 ** (4 / 5)))
+
+
+def test_without_a_weight_there_is_no_penalty():
+    method = learner(method__penalty_weight=0)
+    assert "discriminator/gradient_penalty" not in method.step(tiny.batch(), 0)
+    assert "discriminator/gradient_penalty" in learner().step(tiny.batch(), 0)
+    assert "discriminator/gradient_penalty" not in learner().step(tiny.batch(), 1)
+
+
+def test_samples_are_a_function_of_their_latents():
+    method = learner()
+    tiny.make_steps(method, 0, 2)
+    latents = torch.randn(5, 8)
+    torch.testing.assert_close(method.decode(latents)[1:3], method.decode(latents[1:3]))
+
+
+def test_features_do_not_depend_on_the_batch():
+    method = learner()
+    images = tiny.batch().inputs
+    torch.testing.assert_close(method.features(images)[3:5], method.features(images[3:5]))
+
+
+def test_a_step_is_a_function_of_state_batch_and_step():
+    first, second, other = learner(), learner(), learner()
+    torch.manual_seed(1)
+    first.step(tiny.batch(), 5)
+    torch.manual_seed(2)
+    second.step(tiny.batch(), 5)
+    other.step(tiny.batch(), 6)
+    assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
+    assert not torch.equal(first.discriminator.first.weight, other.discriminator.first.weight)
+
+
+def test_vectors_are_refused_in_one_line():
+    with pytest.raises(InputError, match="stylegan2 is for images"):
+        tiny.config(method="stylegan2").build_method((7,), 100, None)
+
+
+def test_it_learns_a_little_on_digits():
+    """Samples come nearer to the digits in the mean image, and p has begun to move."""
+    rates = {f"method__{player}_optimiser__learning_rate": 0.005 for player in ("discriminator", "generator")}
+    method = learner(method__width=16, method__adapt_images=8000, method__half_life=100, **rates)
+    real = tiny.dataset().train.inputs(slice(None)).mean(0)
+    latents = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
+
+    def distance() -> float:
+        return float((method.decode(latents).mean(0) - real).norm())
+
+    before = distance()
+    scalars = tiny.make_steps(method, 0, 45)
+    assert distance() < 0.7 * before
+    assert max(float(one["augmentation/p"]) for one in scalars) > 0
+    assert scalars[-1]["discriminator/spread"] > 0.05
