@@ -31,7 +31,7 @@ class Options(MethodOptions):
     """StyleGAN2-ADA, the generative baseline with the best samples."""
 
     name: Literal["stylegan2"] = "stylegan2"
-    encoders: ClassVar[tuple[str, ...]] = ()
+    encoders: ClassVar[tuple[str, ...] | None] = ()
     generates: ClassVar[bool] = True
     width: PositiveInt = Field(default=512, description="channels of every map up to 64x64, and numbers in a style")
     latent_size: PositiveInt = Field(default=512, description="numbers in a latent vector")

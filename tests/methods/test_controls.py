@@ -7,6 +7,7 @@ import torch
 from sao.engine.features import extract
 from sao.errors import InputError
 from sao.methods import METHODS, Batch, Method, NonFiniteError, generative
+from sao.methods.architecture import ResNetOptions
 from sao.methods.method import check_finite
 from sao.methods.supervised import Supervised
 
@@ -49,7 +50,7 @@ def test_all_methods_share_one_interface(name):
         assert maker.decode(torch.randn(2, *maker.latent_shape)).shape == (2, 1, 8, 8)
 
 
-@pytest.mark.parametrize("name", [name for name, options in METHODS.items() if "resnet" in options.encoders])
+@pytest.mark.parametrize("name", [name for name, options in METHODS.items() if options.can_use(ResNetOptions)])
 def test_all_methods_begin_with_the_same_backbone(name):
     """So that a comparison compares what was learnt."""
     torch.testing.assert_close(tiny.method(method=name).features(inputs()), tiny.method(method="random").features(inputs()))
