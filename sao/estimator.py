@@ -30,6 +30,7 @@ from sao.engine.schedule import LearningRates
 from sao.engine.step import make_step
 from sao.errors import InputError
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
+from sao.files import write_text
 from sao.methods import Method
 from sao.model import Model
 
@@ -165,7 +166,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
             parameters["random_state"] = model.config.seed
         names = [str(name) for name in getattr(self, "feature_names_in_", [])]
         stored = {"parameters": parameters, "notes": self.notes_, "feature_names": names}
-        (run.folder / FACTS).write_text(json.dumps(stored, indent=1, default=_plain), encoding="utf-8")
+        write_text(run.folder / FACTS, json.dumps(stored, indent=1, default=_plain))
         save_file({"centroids": self.cluster_centers_, "labels": self.labels_, "means": self._means}, run.folder / ARRAYS)
         return run.folder
 

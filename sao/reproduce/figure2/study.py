@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sao.data.sources import spirals
 from sao.engine.log import clock
+from sao.files import write_text
 from sao.reproduce.figure2.measure import Learnt, Sizes, measured
 from sao.reproduce.figure2.panels import save_figure
 from sao.reproduce.figure2.runs import CHANGES, METHOD, WITHOUT_SMOOTHNESS, Job, job, train_all, trained
@@ -62,5 +63,5 @@ def _write(out: Path, rows: list[Row], drawn: Learnt, first: Job, command: str, 
         "sizes": asdict(sizes),
         "config": first.config.model_dump(mode="json"),
     }
-    (out / "figure2.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    (out / "figure2.md").write_text(f"`{command}`, {content['date']}\n\n{table(rows)}\n", encoding="utf-8")
+    write_text(out / "figure2.json", json.dumps(content, indent=1) + "\n")
+    write_text(out / "figure2.md", f"`{command}`, {content['date']}\n\n{table(rows)}\n")
