@@ -39,6 +39,8 @@ CASES: dict[str, dict[str, Any]] = {
     "supervised": {"method": "supervised", "method__augmentation__flip": "true", "method__augmentation__crop": 0.5},
     "simclr": {"method": "simclr", **_VIEWS, "method__optimiser__kind": "lars"},
     "vicreg": {"method": "vicreg", **_VIEWS, "method__average": 0.9},
+    "mae": {"method": "mae", "method__mask": 0.5},
+    "ddpm": {"method": "ddpm", "method__gradient_limit": 0.1},
     "micro-batches": {"method__micro_batch": 10},  # three processes have 10, 10 and 12 rows of [real; fake]
 }
 STEPS = 10

@@ -24,6 +24,7 @@ from sao.randomness import batch_rows
 
 GAN = {"method.generator.width": "4", "method.generator.latent_size": "8"}
 RESNET = {"encoder.widths": "[4, 8]"}
+VIT = {"encoder": "vit", "encoder.width": "8", "encoder.depth": "1", "encoder.heads": "2"}
 # The smallest networks of every method.
 METHODS = {
     "structural": {**RESNET, **GAN, "method.embedding_size": "8", "method.bank": "64"},
@@ -48,6 +49,8 @@ METHODS = {
     },
     "simclr": {**RESNET, "method.hidden_size": "16", "method.projection_size": "8"},
     "vicreg": {**RESNET, "method.projection_size": "16"},
+    "mae": {**VIT, "method.decoder.width": "8", "method.decoder.depth": "1", "method.decoder.heads": "2"},
+    "ddpm": {"encoder": "unet", "encoder.channels": "8", "encoder.blocks": "1", "method.sampling_steps": "4"},
     "supervised": RESNET,
     "random": RESNET,
     "nonsaturating": {**RESNET, **GAN},  # of docs/extending.md

@@ -31,7 +31,14 @@ PACKAGES = [
     "pillow",
     "matplotlib",
 ]
-EXTRAS = {"torch-fidelity": "metrics", "lightly": "baselines", "tensorboard": "track", "pyarrow": "tables"}
+EXTRAS = {
+    "torch-fidelity": "metrics",
+    "lightly": "baselines",
+    "timm": "baselines",
+    "diffusers": "baselines",
+    "tensorboard": "track",
+    "pyarrow": "tables",
+}
 TINY = {
     "encoder.widths": "[8, 16]",
     "method.embedding_size": "16",

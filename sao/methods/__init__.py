@@ -4,7 +4,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from sao.methods import biggan, hinge, random, self_conditioned, simclr, structural, stylegan2, supervised, vicreg
+from sao.methods import biggan, ddpm, hinge, mae, random, self_conditioned, simclr, structural, stylegan2, supervised, vicreg
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
 from sao.methods.method import Batch, Context, Generative, Method, MethodOptions, NonFiniteError, generative
 
@@ -30,6 +30,8 @@ AnyMethod = Annotated[
     | stylegan2.Options
     | simclr.Options
     | vicreg.Options
+    | mae.Options
+    | ddpm.Options
     | supervised.Options
     | random.Options,
     Field(discriminator="name"),

@@ -1,12 +1,15 @@
 """Networks as options: which encoder reads the samples, and which generator makes them."""
 
+import math
 from abc import ABC, abstractmethod
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from sao.errors import InputError
+from sao.methods.diffusers_import import import_unet
+from sao.methods.timm_import import transformer_block
 from sao.networks import (
     BigGANEncoder,
     Discriminator,
@@ -20,7 +23,9 @@ from sao.networks import (
     resnet_stages,
 )
 from sao.networks.spectral import normalise_spectrally
-from sao.options import PositiveInt, Strict
+from sao.networks.unet import UNet
+from sao.networks.vit import VisionTransformer
+from sao.options import Decay, Int, PositiveInt, Strict
 
 Shape = tuple[int, ...]
 
@@ -85,10 +90,81 @@ class BigGANOptions(AnyEncoderOptions):
         return BigGANEncoder(channels, self.width)
 
 
+class ViTOptions(AnyEncoderOptions):
+    """A vision transformer with fixed positions; its feature is the class token. The defaults are ViT-small."""
+
+    name: Literal["vit"] = "vit"
+    patch: PositiveInt | None = Field(
+        default=None, description="pixels a side of a patch; null: 4 at 32x32, 8 at 128x128, and the like at other sizes"
+    )
+    width: PositiveInt = Field(default=384, description="numbers in a token, a multiple of 4")
+    depth: PositiveInt = Field(default=12, description="blocks")
+    heads: PositiveInt = Field(default=12, description="of the attention in each block")
+
+    @model_validator(mode="after")
+    def _tokens_can_be_divided(self) -> Self:
+        check_tokens(self.width, self.heads)
+        return self
+
+    def build(self, shape: Shape) -> VisionTransformer:
+        channels, size = image_shape(shape, "vit")
+        patch = self.patch or usual_patch(size)
+        if size % patch:
+            raise InputError(
+                f"patches of {patch}x{patch} do not divide images of {size}x{size}: set --encoder.patch or --data.size"
+            )
+        return VisionTransformer(channels, size, patch, self.width, self.depth, self.heads, transformer_block())
+
+
+class UNetOptions(AnyEncoderOptions):
+    """The network of a diffusion model. The defaults are those of the first of them, for 32x32 images."""
+
+    name: Literal["unet"] = "unet"
+    general: ClassVar[bool] = False
+    channels: Annotated[Int, Field(ge=4)] = Field(default=128, description="of the first level")
+    multipliers: Annotated[tuple[PositiveInt, ...], Field(min_length=2)] | None = Field(
+        default=None, description="of the channels in each level; null: [1, 2, 2, 2], or fewer that end in a map of 4x4 or more"
+    )
+    blocks: PositiveInt = Field(default=2, description="residual blocks in each level downwards; upwards there is one more")
+    attention: tuple[PositiveInt, ...] = Field(
+        default=(16,), description="sides of the maps that attend to themselves; that in the middle always does"
+    )
+    dropout: Decay = Field(default=0.1, description="share of activations that are left out of each block while learning")
+
+    def build(self, shape: Shape) -> UNet:
+        channels, size = image_shape(shape, "unet")
+        multipliers = self.multipliers or usual_multipliers(size)
+        levels = len(multipliers)
+        if size % 2 ** (levels - 1):
+            raise InputError(
+                f"images of {size}x{size} cannot be halved {levels - 1} times: set --encoder.multipliers or --data.size"
+            )
+        attends = [size // 2**level in self.attention for level in range(levels)]
+        network = import_unet()(
+            sample_size=size,
+            in_channels=channels,
+            out_channels=channels,
+            block_out_channels=[self.channels * multiplier for multiplier in multipliers],
+            layers_per_block=self.blocks,
+            down_block_types=["AttnDownBlock2D" if attend else "DownBlock2D" for attend in attends],
+            up_block_types=["AttnUpBlock2D" if attend else "UpBlock2D" for attend in reversed(attends)],
+            attention_head_dim=None,  # one head
+            norm_num_groups=math.gcd(32, self.channels, max(1, self.channels // 4)),  # 32, or four channels and more in each
+            norm_eps=1e-6,
+            downsample_padding=0,
+            flip_sin_to_cos=False,
+            freq_shift=1,
+            dropout=self.dropout,
+        )
+        return UNet(network)
+
+
 EncoderOptions = Annotated[
     ResNetOptions
     | PerceptronOptions
-    | BigGANOptions,
+    | BigGANOptions
+    | ViTOptions
+    | UNetOptions,
     Field(discriminator="name"),
 ]  # fmt: skip
 
@@ -126,6 +202,21 @@ def discriminator_for(
     if spectral_normalisation:
         normalise_spectrally(discriminator)
     return discriminator
+
+
+def check_tokens(width: int, heads: int) -> None:
+    if width % heads or width % 4:
+        raise ValueError(f"width must be a multiple of 4 and of heads, got {width} with {heads} heads")
+
+
+def usual_patch(size: int) -> int:
+    """The largest patch of the published ones that still leaves 7 a side; the smallest where none does."""
+    return next((patch for patch in (8, 4, 2) if size % patch == 0 and size // patch >= 7), 2)
+
+
+def usual_multipliers(size: int) -> tuple[int, ...]:
+    halvings = [count for count in (1, 2, 3) if size % 2**count == 0 and size // 2**count >= 4]
+    return (1, 2, 2, 2)[: 1 + max(halvings, default=1)]
 
 
 def image_shape(shape: Shape, who: str) -> tuple[int, int]:

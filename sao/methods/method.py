@@ -85,6 +85,7 @@ class Method(nn.Module, ABC):
     needs_labels = False
     optimisers: dict[str, Optimizer]
     bfloat16_passes = False  # set by the engine, for the device
+    gradient_limit: float | None = None  # where set, an optimiser's whole gradient is shortened to this length
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
 
     def passes(self, like: Tensor, allowed: bool = True) -> torch.autocast:
@@ -132,6 +133,8 @@ class Method(nn.Module, ABC):
         scalars[f"{name}/gradient_norm"] = gradient_norm(parameters)
         check_finite(scalars)
         with record_function("phase/optimiser"):
+            if self.gradient_limit is not None:
+                shorten(parameters, scalars[f"{name}/gradient_norm"], self.gradient_limit)
             optimiser.step()
         return scalars
 
@@ -179,6 +182,12 @@ def check_finite(scalars: Scalars) -> None:
     finite = torch.stack([value.detach().isfinite().all() for value in scalars.values()])
     if not bool(finite.all()):
         raise NonFiniteError(list(scalars)[int(finite.logical_not().nonzero()[0])])
+
+
+def shorten(parameters: Sequence[nn.Parameter], length: Tensor, limit: float) -> None:
+    """Scale the gradients, which together have this length, so that it is at most the limit."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    torch._foreach_mul_(gradients, (limit / length).clamp(max=1))  # pyright: ignore[reportPrivateImportUsage]
 
 
 def gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sao.methods.architecture import encoder_for
+from sao.methods.architecture import AnyEncoderOptions, encoder_for
 from sao.methods.method import Batch, Context, Method, MethodOptions, Scalars
 from sao.networks import Encoder
 
@@ -14,6 +14,10 @@ class Options(MethodOptions):
     """An untrained network."""
 
     name: Literal["random"] = "random"
+
+    @classmethod
+    def can_use(cls, encoder: type[AnyEncoderOptions]) -> bool:
+        return True
 
     def build(self, context: Context) -> "Random":
         return Random(encoder_for(context.encoder, context.shape))

@@ -37,6 +37,8 @@ SPECTRAL = {"method__spectral_normalisation": True}
         {},
         {"method__micro_batch": 10},
         {"method": "supervised"},
+        {"method": "mae"},
+        {"method": "ddpm"},
         {"method__smoothness_weight": 0},
         {**SPECTRAL, "method__smoothness_weight": 0},
         {"method": "biggan"},

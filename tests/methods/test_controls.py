@@ -19,6 +19,8 @@ PLAYERS = {
     "stylegan2": {"discriminator", "generator"},
     "simclr": {"network"},
     "vicreg": {"network"},
+    "mae": {"network"},
+    "ddpm": {"network"},
     "supervised": {"classifier"},
     "random": set(),
 }

@@ -1,0 +1,133 @@
+"""DDPM: a network learns to tell the noise in a noised image. So it makes images of noise, and has features on the way."""
+
+import hashlib
+from functools import partial
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from sao import distributed, randomness
+from sao.data.augmentation import Augmentation
+from sao.errors import InputError
+from sao.methods.architecture import UNetOptions
+from sao.methods.diffusion import TIMES, Diffusion, Variance, ways_back
+from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars
+from sao.methods.optimisers import AdamW
+from sao.networks import MovingAverage
+from sao.networks.unet import UNet
+from sao.options import Decay, Int, PositiveFloat
+
+
+class Optimiser(AdamW):
+    betas: tuple[Decay, Decay] = Field(default=(0.9, 0.999), description="decay of the first and of the second moment")
+
+
+class Options(MethodOptions):
+    """A denoising diffusion model."""
+
+    name: Literal["ddpm"] = "ddpm"
+    encoders: ClassVar[tuple[str, ...] | None] = ("unet",)
+    generates: ClassVar[bool] = True
+    optimiser: Optimiser = Field(default=Optimiser(), description="how the network is updated")
+    gradient_limit: PositiveFloat | None = Field(default=1.0, description="gradients that are longer are shortened to this")
+    average: Decay = Field(
+        default=0.9999,
+        description="decay of the moving average of the network, which is what is used later; it is less in the first steps",
+    )
+    feature_time: Annotated[Int, Field(ge=1, le=TIMES)] = Field(
+        default=11, description=f"by how many of the {TIMES} steps an image is noised before its features are taken"
+    )
+    sampling_steps: Annotated[Int, Field(ge=1, le=TIMES)] = Field(
+        default=50, description=f"steps in which noise becomes an image, of the {TIMES} that are learnt"
+    )
+    sampling_variance: Variance = Field(
+        default="small", description="of the noise in each of them: large is better with all of them, small with fewer"
+    )
+    augmentation: Augmentation = Field(default=Augmentation(flip=True), description="of the training images")
+
+    def build(self, context: Context) -> "DDPM":
+        if len(context.shape) == 1:
+            raise InputError(f"method {self.name} is for images, and this data is vectors")
+        network = (context.encoder or UNetOptions()).build(context.shape)
+        assert isinstance(network, UNet)
+        return DDPM(network, self, context)
+
+
+class DDPM(Generative):
+    headline = ("network/noise",)
+    feature_noise: Tensor
+
+    def __init__(self, network: UNet, options: Options, context: Context) -> None:
+        super().__init__()
+        self.network, self.average_network = network, MovingAverage(network, options.average)
+        self.diffusion = Diffusion()
+        self.options, self.batch, self.seed = options, context.batch, context.seed
+        self.augmentation, self.latent_shape = options.augmentation, context.shape
+        self.gradient_limit = options.gradient_limit
+        self.optimisers = {"network": options.optimiser.build(network.parameters())}
+        # One draw for all images, so that the features of an image depend on nothing but the image.
+        noise = torch.randn(1, *context.shape, generator=randomness.generator(context.seed, "feature noise"))
+        self.register_buffer("feature_noise", noise, persistent=False)
+
+    # --- learning ----------------------------------------------------------------------------------------------------
+
+    def step(self, batch: Batch, step: int) -> Scalars:
+        images = self.augmentation(batch.inputs, self.seed, "ddpm", step, self.batch)
+        times = (TIMES * self._uniform(images, step, "times", ())).long()
+        noise = self._normal(images, step)
+        noised = self.diffusion.noised(images, noise, times)
+        with self.passes(images):
+            predicted = self.network.predicted_noise(noised, times, partial(self._uniform, images, step)).to(images.dtype)
+        mine = (noise - predicted).square().flatten(1).mean(1)
+        scalars = self.descend("network", {"noise": distributed.gather(mine, self.batch).mean()}, {})
+        self.average_network.decay = min(self.options.average, (1 + step) / (10 + step))
+        self.average_network.update(self.network)
+        return scalars
+
+    def _uniform(self, images: Tensor, step: int, purpose: str, shape: tuple[int, ...]) -> Tensor:
+        """Draws (n, *shape) in [0, 1) for the rows of this process."""
+        generator = randomness.generator(self.seed, f"diffusion/{purpose}", step)
+        return torch.rand(self.batch, *shape, generator=generator)[distributed.local_slice(self.batch)].to(images)
+
+    def _normal(self, images: Tensor, step: int) -> Tensor:
+        generator = randomness.generator(self.seed, "diffusion/noise", step)
+        draws = torch.randn(self.batch, *images.shape[1:], generator=generator)
+        return draws[distributed.local_slice(self.batch)].to(images)
+
+    # --- use ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _used(self) -> UNet:
+        network = self.average_network.network
+        assert isinstance(network, UNet)
+        return network
+
+    @torch.no_grad()
+    def features(self, inputs: Tensor) -> Tensor:
+        return self.smooth_function(inputs)
+
+    def smooth_function(self, inputs: Tensor) -> Tensor:
+        times = torch.full((len(inputs),), self.options.feature_time - 1, device=inputs.device)
+        noised = self.diffusion.noised(inputs, self.feature_noise, times)
+        return self._used.features_at(noised, times)
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor) -> Tensor:
+        """Ancestral sampling. The noise on the way is drawn for each latent by itself, whatever others it comes with."""
+        generators = [_generator_of(latent, self.seed) for latent in latents]
+        images = latents
+        for now, before in ways_back(self.options.sampling_steps):
+            times = torch.full((len(images),), now, device=images.device)
+            noise = self._used.predicted_noise(images, times)
+            images, deviation = self.diffusion.back(images, noise, now, before, self.options.sampling_variance)
+            if before is not None:
+                drawn = [torch.randn(self.latent_shape, generator=generator) for generator in generators]
+                images = images + deviation * torch.stack(drawn).to(images)
+        return images
+
+
+def _generator_of(latent: Tensor, seed: int) -> torch.Generator:
+    digest = hashlib.blake2b(latent.float().cpu().numpy().tobytes(), digest_size=16).hexdigest()
+    return randomness.generator(seed, f"sampling/{digest}")

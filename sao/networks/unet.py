@@ -1,0 +1,86 @@
+"""The network of a denoising diffusion model, which is an encoder too: a map on its way up again, averaged over the image.
+
+The UNet itself comes from outside, because this part of the package knows torch alone.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sao.networks.discriminator import Encoder
+
+Draw = Callable[[str, tuple[int, ...]], Tensor]  # (name, shape of a sample) → uniform numbers (n, *shape) in [0, 1)
+
+
+class UNet(Encoder):
+    """`network` is diffusers' UNet2DModel, or has its parts."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network: Any = network
+        self.dropouts = replace_dropouts(network)
+        self.feature_size = self.network.up_blocks[1].resnets[-1].out_channels
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Features of images as they are, which is nearly what the first time is for."""
+        return self.features_at(inputs, torch.zeros(len(inputs), dtype=torch.long, device=inputs.device))
+
+    def predicted_noise(self, images: Tensor, times: Tensor, draw: Draw | None = None) -> Tensor:
+        """The noise in images (n, c, h, w) that were noised up to these times (n,), counted from 0.
+
+        While learning, `draw` gives the numbers by which activations are dropped; without it none are.
+        """
+        for dropout in self.dropouts:
+            dropout.draw = draw
+        try:
+            return self.network(images, times).sample
+        finally:
+            for dropout in self.dropouts:
+                dropout.draw = None
+
+    def features_at(self, images: Tensor, times: Tensor) -> Tensor:
+        """(n, feature_size): what leaves the last residual block of the second level upwards. What comes after is not run."""
+        network = self.network
+        moment = network.time_embedding(network.time_proj(times).to(images.dtype))
+        maps = network.conv_in(images)
+        passed_on = [maps]
+        for level in network.down_blocks:
+            maps, more = level(maps, moment)
+            passed_on += more
+        maps = network.mid_block(maps, moment)
+        first, second = network.up_blocks[:2]
+        blocks = len(first.resnets)
+        maps = first(maps, tuple(passed_on[-blocks:]), moment)
+        passed_on = passed_on[:-blocks]
+        attentions = dict(second.named_children()).get("attentions")  # not every level has them
+        for index, block in enumerate(second.resnets):
+            if index > 0 and attentions is not None:
+                maps = attentions[index - 1](maps)
+            maps = block(torch.cat([maps, passed_on.pop()], dim=1), moment)
+        return maps.mean((2, 3))
+
+
+class DrawnDropout(nn.Module):
+    """Dropout by numbers that it is given, so that they can be those of the same rows in any process and after a resume."""
+
+    def __init__(self, name: str, share: float) -> None:
+        super().__init__()
+        self.name, self.share = name, share
+        self.draw: Draw | None = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.draw is None:
+            return inputs
+        kept = self.draw(self.name, tuple(inputs.shape[1:])) >= self.share
+        return inputs * kept.to(inputs.dtype) / (1 - self.share)
+
+
+def replace_dropouts(network: nn.Module) -> list[DrawnDropout]:
+    """Every layer that drops anything, by one that draws nothing itself."""
+    found = {name: layer.p for name, layer in network.named_modules() if isinstance(layer, nn.Dropout) and layer.p > 0}
+    replaced = {name: DrawnDropout(name, share) for name, share in found.items()}
+    for name, dropout in replaced.items():
+        network.set_submodule(name, dropout)
+    return list(replaced.values())

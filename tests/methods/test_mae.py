@@ -1,0 +1,171 @@
+"""MAE: three whole steps against a reference, what it sees and predicts, and that it learns and goes on as every method."""
+
+import copy
+import sys
+from pathlib import Path
+
+import product
+import pytest
+import reference_mae
+import reference_step
+import tiny
+import torch
+from test_controls import inputs
+from test_structural_step import assert_alike
+
+from sao.cli import main
+from sao.config import build
+from sao.engine import checkpoint
+from sao.errors import InputError
+from sao.methods import Batch
+from sao.methods.mae import MAE, standardised
+
+OPTIMISER = product.Optimiser(3e-3, (0.4, 0.9), 0.2)
+
+
+def mae(**options) -> MAE:
+    method = tiny.method(method="mae", **options)
+    assert isinstance(method, MAE)
+    return method
+
+
+def built(shape: tuple[int, ...], mask: float, augmented: bool) -> MAE:
+    own = {
+        "name": "mae",
+        "mask": mask,
+        "decoder": {"width": 12, "depth": 1, "heads": 3},
+        "optimiser": vars(OPTIMISER),
+        "augmentation": {"flip": augmented, "crop": 0.5 if augmented else None},
+    }
+    encoder = {"name": "vit", "patch": 2, "width": 8, "depth": 2, "heads": 2}
+    method = (
+        build({"method": own, "encoder": encoder, "train": {"batch": 4}}).build_method(shape, product.SAMPLES, None).double()
+    )
+    assert isinstance(method, MAE)
+    product.unsettle(method)
+    return method
+
+
+@pytest.mark.parametrize(
+    ("shape", "mask", "augmented", "seen"),
+    [((1, 8, 8), 0.75, True, 4), ((3, 8, 8), 0.3, False, 11), ((1, 12, 12), 0.99, False, 1)],
+)
+def test_three_steps_are_those_of_the_reference(shape, mask, augmented, seen):
+    method = built(shape, mask, augmented)
+    expected = reference_mae.MAE(copy.deepcopy(method), 2, 2, 3, reference_step.AdamW(**vars(OPTIMISER)))
+    for number, batch in enumerate(product.batches(product.BaselineOptions(shape=shape, batch=4), 3)):
+        images = method.augmentation(batch, 0, "mae", number, 4)
+        assert torch.equal(images, batch) == (not augmented)
+        kept = method._kept(number, images)
+        assert kept.shape == (4, seen)
+        with product.gradients_before_updates(method, {"": method}) as gradients:
+            scalars = method.step(Batch(batch, torch.arange(4)), number)
+        assert_alike(scalars, expected.step(images, kept), f"step {number}, logged")
+        assert_alike(gradients, expected.gradients, f"step {number}, gradient")
+        assert_alike(method.state_dict(), expected.weights.state_dict(), f"step {number}, after it", rtol=1e-8)
+
+
+def test_features_are_the_class_token_of_the_whole_image():
+    method = built((1, 8, 8), 0.75, False)
+    expected = reference_mae.MAE(copy.deepcopy(method), 2, 2, 3, reference_step.AdamW(**vars(OPTIMISER)))
+    image = product.batches(product.BaselineOptions(batch=1), 1)[0][0]
+    patches = [reference_mae.patch(image, 2, place // 4, place % 4) for place in range(16)]
+    torch.testing.assert_close(method.features(image[None])[0], expected.encode(patches, list(range(16)), 4)[0].detach())
+
+
+def test_every_row_has_a_mask_of_its_own_which_every_step_draws_anew():
+    method = mae(train__batch=64)
+    masks = [method._kept(step, inputs()) for step in (0, 0, 1)]
+    assert torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[0], masks[2])
+    assert len({tuple(sorted(row)) for row in masks[0].tolist()}) > 50
+    assert all(len(set(row)) == 4 for row in masks[0].tolist())
+    counts = torch.cat(masks[1:]).flatten().bincount(minlength=16)
+    assert counts.min() > 10  # 32 are expected for each patch
+    assert not torch.equal(masks[0], mae(train__batch=64, seed=1)._kept(0, inputs()))
+
+
+def test_a_patch_of_one_colour_is_nothing_to_predict():
+    flat = standardised(torch.full((1, 1, 4), 0.3))
+    torch.testing.assert_close(flat, torch.zeros(1, 1, 4))
+
+
+def test_the_decoder_is_not_part_of_the_features():
+    method = mae()
+    before = method.features(inputs())
+    with torch.no_grad():
+        for parameter in method.decoder.parameters():
+            parameter.zero_()
+    assert torch.equal(method.features(inputs()), before)
+    assert method.features(inputs()).shape == (16, 8)
+
+
+def test_the_untrained_control_begins_with_the_same_backbone():
+    torch.testing.assert_close(mae().features(inputs()), tiny.method(method="random", **encoder_of("mae")).features(inputs()))
+
+
+def encoder_of(name: str) -> dict[str, str]:
+    return {key.replace(".", "__"): value for key, value in tiny.METHODS[name].items() if key.startswith("encoder")}
+
+
+def test_the_loss_falls_on_digits_and_features_stay_apart():
+    options = {"encoder__width": 32, "method__decoder__width": 32, "method__optimiser__learning_rate": 3e-3}
+    method = mae(train__batch=64, method__augmentation__crop="null", method__augmentation__flip="false", **options)
+    rows = [method.step(tiny.batch(step, 64), step) for step in range(60)]
+    losses = [float(row["network/reconstruction"]) for row in rows]
+    targets = standardised(method.encoder.patches(tiny.dataset().train.inputs(slice(0, 500))))
+    assert sum(losses[:5]) / 5 > targets.square().mean()
+    assert sum(losses[-10:]) / 10 < 0.93 * targets.square().mean()  # which is what guessing nothing costs
+    assert float(rows[-1]["network/spread"]) > 0.02
+
+
+def test_spread_tells_when_all_features_are_the_same():
+    method = mae()
+    with torch.no_grad():
+        for parameter in method.encoder.blocks.parameters():
+            parameter.zero_()  # then nothing reaches the class token
+    assert float(method.step(tiny.batch(), 0)["network/spread"]) < 1e-6
+
+
+def test_a_resumed_run_is_the_run_that_was_not_stopped(tmp_path: Path):
+    options = {"method": "mae", "train__schedule": "cosine", "train__warmup_epochs": 1}
+    whole, expected = tiny.trained(tmp_path / "whole", **options, train__steps=6, log__keep=9)
+    for path in checkpoint.steps_in(whole.checkpoints)[1:]:
+        path.rename(tmp_path / "last")
+    before = tiny.rows(whole.folder)
+    assert main(["resume", str(whole.folder)]) == 0
+    assert tiny.rows(whole.folder) == before
+    found = mae()
+    assert checkpoint.load_newest(whole.checkpoints, found, print) == 6
+    assert all(torch.equal(value, found.state_dict()[name]) for name, value in expected.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"encoder": "resnet"}, "method mae cannot use encoder resnet: set --encoder vit"),
+        ({"method__average": 0.9}, "has no option average"),
+        ({"method__mask": 1.0}, "mask"),
+        ({"encoder__width": 6}, "width must be a multiple of 4 and of heads, got 6 with 2 heads"),
+        ({"encoder__heads": 3}, "width must be a multiple of 4 and of heads, got 8 with 3 heads"),
+        ({"method__decoder__heads": 3}, "method.decoder: width must be a multiple of 4 and of heads"),
+        ({"encoder__patch": 3}, "patches of 3x3 do not divide images of 8x8"),
+        ({"encoder__patch": 8}, "a single patch has nothing to be filled in from"),
+        ({"encoder__patch": 1}, "patches of a single value"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, said):
+    with pytest.raises(InputError, match=said):
+        mae(**options)
+
+
+def test_vectors_are_refused():
+    with pytest.raises(InputError, match="method mae is for images, and this data is vectors"):
+        tiny.config(method="mae").build_method((7,), 100, None)
+
+
+def test_without_timm_the_way_to_install_it_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    monkeypatch.setitem(sys.modules, "timm.models.vision_transformer", None)
+    with pytest.raises(InputError, match=r"encoder vit needs timm: pip install 'sao\[baselines\]'"):
+        mae()
