@@ -30,7 +30,7 @@ _FILES = re.compile(
     r"|metrics\.jsonl|log\.txt|lock|eval\.json|estimator\.(json|safetensors)"
     rf"|{_CHECKPOINT}/[a-z]+\.(safetensors|json)"
     rf"|samples/{_STEP}\.png"
-    rf"|eval/(summary|{_STEP}-[a-z]+-[a-z]+)\.json"
+    rf"|eval/(summary|{_STEP}-[a-z]+-[a-z]+(-on-[A-Za-z0-9._]+)?)\.json"
     r"|tensorboard/events\.out\.tfevents\.[^/]*"
     rf"|((samples|eval)/)?{UNFINISHED}"
 )

@@ -59,6 +59,7 @@ def photographs(folder: Path) -> Path:
 
 
 def test_a_run_is_replaced_wholly(run):
+    (run / "eval" / "step-00000008-backbone-ema-on-other.zip.json").write_text("[]")  # of `sao eval RUN --data other.zip`
     assert main(["train", *words(), "--out", str(run), "--overwrite"]) == 0
     assert [row["step"] for row in Run(run).rows()] == [1, 2]
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000002"]
