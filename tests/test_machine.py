@@ -1,6 +1,8 @@
 """Cores and memory that a container leaves to a process, from files as the kernel writes them."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -54,3 +56,18 @@ def test_version_1_where_no_limit_is_a_very_large_number(container):
 def test_nothing_to_be_read_is_no_limit(container, tmp_path):
     assert not (tmp_path / "own").exists()
     assert machine.usable_memory() == 64 * GB
+
+
+def test_a_peak_of_memory_is_one_since_the_reset():
+    """In a process of its own, whose allocator gives back what is freed."""
+    script = """
+from sao.machine import peak_memory, reset_peak_memory
+given_back = b"x" * 2**28
+del given_back
+reset_peak_memory()
+before = peak_memory()
+kept = b"x" * 2**27
+print(peak_memory() - before)
+"""
+    grown = int(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+    assert grown == pytest.approx(2**27, rel=0.2)

@@ -12,7 +12,7 @@ from sao.engine import checkpoint
 from sao.engine.device import choose_device
 from sao.engine.log import clock
 from sao.engine.loop import check_batch
-from sao.engine.run_cost import StepCost, memory_of, step_cost
+from sao.engine.run_cost import StepCost, evaluation_seconds, memory_of, step_cost
 from sao.errors import InputError
 
 # (samples, size, channels, held out, classes) of the paper's data sets, to price a run where the data is not at hand.
@@ -41,12 +41,13 @@ class Priced:
 
 @dataclass(frozen=True)
 class Price:
-    """A whole run."""
+    """A whole run: all of its steps, and its evaluations while it trains and at the end."""
 
     note: str  # what stood for the data
     samples: int
     step: StepCost
     steps: int
+    evaluations: float  # seconds
     checkpoint: int  # bytes
 
     @property
@@ -72,7 +73,8 @@ def price_run(config: Config, automatic: dict[str, str] | None = None) -> int:
     print(describe(config, data.opened, price.step.trial.method) if data.at_hand else price.note)
     print(f"length      {price.steps} steps of {config.train.batch}: {_passes(config, price)} passes over the data")
     print(f"one step    {price.step.seconds:.3g} s{_learnt_from(price.step, config.train.batch)}")
-    print(f"whole run   {price.steps} steps: {clock(price.training)}")
+    print(f"evaluation  {clock(price.evaluations)} while it trains and after the last step")
+    print(f"whole run   {price.steps} steps: {clock(price.training + price.evaluations)}")
     print(f"memory      {_memory(config, price)}")
     disk = price.checkpoint * (config.log.keep + 1)
     print(f"disk        {disk / 1e9:.2f} GB for {config.log.keep} checkpoints and the one being written")
@@ -87,7 +89,9 @@ def _price(config: Config, data: Priced) -> Price:
     check_batch(config, data.train)
     dataset, steps = data.opened.dataset, config.steps_for(data.train)
     cost = step_cost(config, dataset)
-    return Price(data.note, data.train, cost, steps, checkpoint.size_on_disk(cost.trial.method))
+    method = cost.trial.method
+    evaluations = evaluation_seconds(config, method, dataset.test, data.train, data.test, data.classes)
+    return Price(data.note, data.train, cost, steps, evaluations, checkpoint.size_on_disk(method))
 
 
 def _data(config: Config) -> Priced:

@@ -9,8 +9,10 @@ import torch
 
 from sao.config import Config, build
 from sao.data.batches import Batches
-from sao.data.samples import Dataset
+from sao.data.samples import Dataset, Samples
 from sao.engine.device import choose_bfloat16, choose_device, set_threads
+from sao.engine.evaluate import WATCHED
+from sao.engine.evaluation_cost import predicted_seconds
 from sao.engine.loop import check_batch, new_method
 from sao.engine.step import make_step
 from sao.machine import peak_memory, reset_peak_memory, usable_memory
@@ -56,6 +58,19 @@ def step_cost(config: Config, dataset: Dataset) -> StepCost:
         return StepCost(seconds, memory, second)
     del first, second  # their networks would be counted too
     return _of_its_own_batch(config, dataset)
+
+
+def evaluation_seconds(config: Config, method: Method, samples: Samples, train: int, test: int, classes: int | None) -> float:
+    """Of all evaluations of a run on parts of so many samples: those while it trains, and the one after the last step.
+
+    `samples` are some of the right shape, to time the network with.
+    """
+    seconds = predicted_seconds(method, samples, train, test, classes)
+    every = config.log.evaluate_every
+    watched = 0 if every is None else config.steps_for(train) // every
+    if watched:
+        seconds += watched * predicted_seconds(method, samples, train, test, classes, WATCHED, references=False)
+    return seconds
 
 
 def memory_of(device: torch.device) -> int:
