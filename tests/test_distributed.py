@@ -207,7 +207,7 @@ def test_what_one_process_alone_meets_ends_all_with_its_line(disturbed):
 
 def test_a_run_of_one_process_goes_on_with_two_which_evaluate_it_too(tmp_path, alone):
     run = tmp_path / "run"
-    assert tiny.Command(tmp_path, *train(run), die=("sao.engine.loop", "batch_rows", 6)).wait() == -signal.SIGKILL
+    assert tiny.Command(tmp_path, *train(run), die=("sao.engine.step", "batch_rows", 6)).wait() == -signal.SIGKILL
     assert worker.finish(worker.start(2, tmp_path / "resume", "command", "resume", str(run))) == [0, 0]
     assert_same_run(run, alone)
     words = ["eval", str(run), "--metrics", "knn1,effective_rank", "-o"]

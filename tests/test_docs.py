@@ -50,7 +50,8 @@ def test_a_method_that_a_document_adds_is_a_method_like_any_other(name, tmp_path
     copy = documents.changed_package(ROOT / "docs" / "extending.md", tmp_path)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(copy), str(ROOT / "tests")])}
     program = [sys.executable, str(ROOT / "tests" / "extended.py"), name, str(tmp_path / "runs")]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True)
+    # Not from the root of the project: processes that are started look in the current folder first.
+    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
 

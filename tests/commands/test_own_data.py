@@ -113,7 +113,7 @@ def test_tables_from_end_to_end(tmp_path, ending):
         lines = [",".join(f"{value:.6f}" for value in row) for row in rows]
         data.write_text("\n".join(["a,b,c,d", *lines, "1,2,oh,4"]))
     said, _ = sao(tmp_path / "train", "train", "--data", data, "--out", run, *SHORT[:4])
-    assert "auto: perceptrons of width 32" in said
+    assert "auto: a perceptron of width 32" in said
     assert "Lipschitz target 1.0, because" in said
     assert (run / "skipped.tsv").exists() == (ending == "csv")
     sao(tmp_path / "embed", "embed", run, data, "-o", tmp_path / "f.csv")

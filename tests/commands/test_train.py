@@ -340,7 +340,7 @@ def test_labels_that_allow_no_measure_do_not_end_a_run(labels, tmp_path, capsys)
     words = tiny.words(method="random", log__evaluate_every=2)
     assert main(["train", "digits", *words, "--data", str(tmp_path / "few.npz"), "--out", str(tmp_path / "run")]) == 0
     assert "was not measured: " in capsys.readouterr().out
-    assert "eval/effective_rank" in tiny.rows(tmp_path / "run")[-1]
+    assert "eval/jacobian_norm_q50" in tiny.rows(tmp_path / "run")[-1]
 
 
 def test_a_disk_that_is_full_is_one_line_and_keeps_what_is_there(tmp_path, capsys, monkeypatch):

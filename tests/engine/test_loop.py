@@ -218,7 +218,8 @@ def test_rows_after_a_checkpoint_and_rows_cut_short_are_forgotten(tmp_path):
 def test_a_start_that_was_killed_can_be_made_again(tmp_path):
     folder, facts = tmp_path / "run", DataFacts.of(tiny.dataset())
     folder.mkdir()
-    (folder / "config.yaml.writing").write_text("meth")
+    (folder / ".new-writing").mkdir()
+    (folder / ".new-writing" / "config.yaml").write_text("meth")
     run = Run.create(folder, tiny.config(), facts)
     assert run.config == tiny.config()
     (folder / "data.json").unlink()

@@ -149,7 +149,7 @@ def check_options(table: Table, rows: Sequence[Row], options: Mapping[str, str])
     for key in options:
         if key.replace("-", "_") in fixed:
             raise InputError(f"{table.name} sets {key} for each row itself: leave --{key} out")
-    presets = {(preset, row.changes.get("method")): row for preset in set(table.presets.values()) for row in rows}
+    presets = {(preset, row.changes.get("method")): row for preset in set(table.presets.values()) for row in table.rows}
     plain = [load_preset(preset, {**row.recipe, **row.changes}) for (preset, _), row in presets.items()]
     for key in options:
         if not any(_applies(key, config) for config in plain):
