@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from sao.networks.batchnorm import BatchNorm
 from sao.networks.checks import check_sizes
 from sao.networks.layers import Activation, activation_named
-from sao.networks.layout import ImageEncoder
+from sao.networks.layout import ImageEncoder, arranged
 
 
 class PlainResNet(ImageEncoder):
@@ -71,5 +71,5 @@ class PlainBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         residual = self.activation(self.first_norm(self.first(x)))
         # A 1x1 convolution with a stride, in channels_last, writes beyond its memory in torch 2.13 on CPUs; this is the same.
-        kept = x[..., :: self.stride, :: self.stride]
+        kept = arranged(x[..., :: self.stride, :: self.stride])
         return self.activation(self.second_norm(self.second(residual)), self.shortcut(kept))
