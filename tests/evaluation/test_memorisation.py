@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -23,7 +26,7 @@ def test_copies_are_counted_and_pointed_at(reals):
     assert found.share.value == pytest.approx(3 / 43)
 
 
-@pytest.mark.parametrize("chunk", [3, 1024])
+@pytest.mark.parametrize("chunk", [17, 1024])
 def test_against_all_distances(digits, chunk):
     samples, reals = digits[2][:50], digits[0][:300]
     found = memorised(samples, reals, quantile=0.2, chunk=chunk)
@@ -67,3 +70,21 @@ def test_bad_input(reals):
         memorised(reals, reals, quantile=1)
     with pytest.raises(InputError, match="samples must be images"):
         memorised(reals[0, 0, 0], reals)
+
+
+def test_bytes_are_not_copied_as_floating_point_numbers(tmp_path):
+    """37 MB of images on disk: as float32, and centred, they would be 295 MB more."""
+    np.save(tmp_path / "reals.npy", np.random.default_rng(0).integers(0, 256, (3000, 64, 64, 3), dtype=np.uint8))
+    code = f"""
+import resource, numpy as np, torch
+from sao.evaluation import memorised
+torch.set_num_threads(1)
+reals = np.load({str(tmp_path / "reals.npy")!r}, mmap_mode="r")
+memorised(np.array(reals[:20]), np.array(reals[:50]))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found = memorised(np.array(reals[[5, 900]]), reals, limit=100, chunk=128)
+assert found.nearest.tolist() == [5, 900] and found.count == 2
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 120  # the file itself, and a few blocks of 128 rows
