@@ -1,10 +1,19 @@
 """sao eval: every metric that the data allows, with its protocol, as a table and as JSON; ends in one plain sentence."""
 
+import re
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sao.commands.output import warn
 from sao.errors import InputError
+
+if TYPE_CHECKING:
+    from sao.data.samples import Dataset
+    from sao.engine.evaluate import Evaluation, Plan
+    from sao.engine.run import Run
+    from sao.evaluation import Metric
+    from sao.model import Model
 
 GENERATION = ("is", "fid", "kid", "precision", "recall", "memorised")
 
@@ -12,120 +21,180 @@ GENERATION = ("is", "fid", "kid", "precision", "recall", "memorised")
 def run(arguments: Namespace) -> None:
     if (arguments.run is None) == (arguments.features is None):
         raise InputError("give a run, or --features F.npz, one of the two")
+    if arguments.data is not None and arguments.run is None:
+        raise InputError("--data is for a run: a file of features holds its own")
     names = None if arguments.metrics is None else [name.strip() for name in arguments.metrics.split(",") if name.strip()]
+    rows = _rows(arguments.rows)
     from sao import processes
 
     if arguments.features is not None:
         with processes.joined("cpu"):
-            processes.main_only(lambda: _evaluate_file(Path(arguments.features), names, arguments))
+            processes.main_only(lambda: _evaluate_file(Path(arguments.features), names, rows, arguments))
         return
     from sao.engine.run import Run
 
-    run, train = Run.open(Path(arguments.run)), Run.open(Path(arguments.run)).config.train
+    run = Run.open(Path(arguments.run))
+    train = run.config.train
     with processes.joined(train.device, train.timeout_seconds):
-        _evaluate_run(run, names, arguments)
+        _evaluate_run(run, names, rows, arguments)
 
 
-def _evaluate_file(path: Path, names: list[str] | None, arguments: Namespace) -> None:
-    from sao.evaluation import as_table, evaluate, load_features, write_json
+def _evaluate_file(path: Path, names: list[str] | None, rows: int | None, arguments: Namespace) -> None:
+    from sao.engine.evaluate import LEARNT, chosen_rows
+    from sao.evaluation import load_features
 
-    train, test = load_features(path)
-    metrics = evaluate(train, test, names, seed=arguments.seed)
-    print(as_table(metrics))
-    if arguments.output is not None:
-        write_json(arguments.output, metrics)
-        print(f"with protocols in {arguments.output}")
+    target = None if arguments.output is None else Path(arguments.output)
+    before = _before(target)
+    parts = load_features(path)
+    samples = len(parts[0])
+    train, test = (
+        None if part is None else part.select(chosen_rows(len(part), part.labels, rows, arguments.seed)) for part in parts
+    )
+    assert train is not None
+    found = _measured({LEARNT: (train, test)}, _plan(names, rows), arguments.seed)
+    _report(found, samples, found.metrics, [], target, before, arguments.verbose)
 
 
-def _evaluate_run(run, names: list[str] | None, arguments: Namespace) -> None:
+def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, arguments: Namespace) -> None:
     """Processes share the work of embedding; the metrics, which look at all features at once, are the first one's."""
     import sao
     from sao import processes
-    from sao.commands.training import open_run_data
+    from sao.engine.evaluate import representations, weights_used
+    from sao.engine.features import extract_together
 
     model = sao.load(run.folder, weights=arguments.weights, report=warn)
-    _, opened = open_run_data(run)
-    dataset = opened.dataset
-    asked_features = None if names is None else [name for name in names if name not in GENERATION]
-    facts = {"feature": arguments.feature, "weights": arguments.weights, "run": str(run.folder), "step": model.step}
-    features = references = None
-    if asked_features is None or asked_features:
-        features = _features(model, dataset, arguments.feature, facts)
-        references = _references(model, dataset) if names is None else None
+    target = Path(arguments.output or _default_file(run, model.step, arguments))
+    before = processes.main_only(lambda: _before(target))
+    dataset = _data(run, model, arguments.data)
+    facts: dict[str, Any] = {"weights": weights_used(model.method, arguments.weights)}
+    facts |= {"run": str(run.folder), "step": model.step}
+    if arguments.data is not None:
+        facts["data"] = arguments.data
+    of_features = None if names is None else [name for name in names if name not in GENERATION]
+    plan, pairs = _plan(of_features, rows), None
+    if names is None or of_features:
+        untrained = None
+        if names is None:
+            about = model.facts
+            untrained = model.config.build_method(about.shape, about.samples, about.classes).to(model.device).eval()
+        pairs = representations(
+            model.method, dataset, plan, arguments.seed, untrained, arguments.feature, facts, extract_together
+        )
 
     def measure() -> None:
-        _measure(run, model, dataset, names, arguments, facts, features, references)
+        found = None if pairs is None else _measured(pairs, plan, arguments.seed)
+        generated = _generation(model, dataset, names, arguments, facts)
+        _report(found, len(dataset.train), [] if found is None else found.metrics, generated, target, before, arguments.verbose)
 
     processes.main_only(measure)
 
 
-def _measure(run, model, dataset, names, arguments: Namespace, facts: dict, features, references) -> None:
-    from sao.evaluation import as_table, evaluate, judge, write_json
+def _data(run: "Run", model: "Model", other: str | None) -> "Dataset":
+    from sao import distributed, processes
+    from sao.commands.inputs import open_split_for
+    from sao.commands.training import open_run_data
 
-    asked_generation = None if names is None else [name for name in names if name in GENERATION]
-    asked_features = None if names is None else [name for name in names if name not in GENERATION]
-    metrics, sentence = [], ""
-    if features is not None:
-        train, test = features
-        metrics += evaluate(train, test, asked_features, seed=arguments.seed)
-    if features is not None and references is not None:
-        verdict = judge(*features, **references, seed=arguments.seed)
-        metrics += [m for m in verdict.metrics if "/" in m.name]  # the references; ours are there already
-        sentence = verdict.sentence
-    if asked_generation or (names is None and arguments.samples is not None):
-        metrics += _generation(model, dataset, asked_generation, arguments, facts)
-    print(as_table(metrics))
-    target = Path(arguments.output or run.evaluations / f"step-{model.step:08d}-{arguments.feature}-{arguments.weights}.json")
-    write_json(target, metrics)
-    print(f"with protocols in {target}")
-    if sentence:
-        print(sentence)
+    if other is None:
+        return open_run_data(run)[1].dataset
+    opened = processes.node_first(lambda: open_split_for(model, other))
+    for note in opened.notes if distributed.is_main() else []:
+        print(note)
+    return opened.dataset
 
 
-def _features(model, dataset, feature: str, facts: dict):
-    from sao.engine.features import extract_together
-    from sao.evaluation import Features
+def _plan(names: list[str] | None, rows: int | None) -> "Plan":
+    """Everything that the data allows; or what was asked for, and an error where the data does not allow it."""
+    from sao.engine.evaluate import Plan
 
-    function = model.method.features if feature == "backbone" else model.method.embeddings
-    found = []
-    for name, part in (("train", dataset.train), ("test", dataset.test)):
-        values = extract_together(function, part, model.device)
-        found.append(Features(values, part.labels, {**facts, "split": name}))
-    return found
+    return Plan(None, rows) if names is None else Plan(tuple(names), rows, strict=True)
 
 
-def _references(model, dataset) -> dict:
-    """(train, test) features of doing nothing: the raw inputs, and the network before training."""
-    from sao.engine.features import extract_together, raw_inputs
+def _measured(pairs: Any, plan: "Plan", seed: int) -> "Evaluation":
+    from sao.engine.evaluate import measure
+    from sao.engine.interrupt import interruptible
+    from sao.engine.log import Stages
 
-    facts = model.facts
-    untrained = model.config.build_method(facts.shape, facts.samples, facts.classes).to(model.device)
-    parts = (dataset.train, dataset.test)
-    return {
-        "raw": tuple(raw_inputs(part) for part in parts),
-        "untrained": tuple(extract_together(untrained.features, part, model.device) for part in parts),
-    }
+    stages = Stages("evaluating")
+    try:
+        return interruptible(lambda: measure(pairs, plan, seed, stages))
+    finally:
+        stages.end()
 
 
-def _generation(model, dataset, names: list[str] | None, arguments: Namespace, facts: dict):
+def _report(
+    found: "Evaluation | None",
+    samples: int,
+    of_features: "list[Metric]",
+    generated: "list[Metric]",
+    target: Path | None,
+    before: list[dict],
+    verbose: bool,
+) -> None:
+    """The table, the file and the sentence."""
+    from sao.commands.summary import rows_said
+    from sao.evaluation import as_grid, as_protocols, as_table, merged, write_json
+
+    metrics = [*of_features, *generated]
+    if found is not None:
+        print(rows_said(found, samples))
+        print(as_grid(of_features))
+    if generated:
+        print(as_table(generated, ("n_real", "n_fake")))
+    if verbose:
+        print(as_protocols(metrics))
+    if target is not None:
+        write_json(target, merged(before, metrics))
+        print(f"with protocols in {target}")
+    if found is not None and found.verdict is not None:
+        print(found.verdict.sentence)
+
+
+def _before(target: Path | None) -> list[dict]:
+    """What an earlier evaluation wrote into the file; found out before an hour of work goes into another."""
+    from sao.commands.output import writable
+    from sao.evaluation import read_json
+
+    if target is None:
+        return []
+    writable(target)
+    return read_json(target) if target.exists() else []
+
+
+def _default_file(run: "Run", step: int, arguments: Namespace) -> Path:
+    name = f"step-{step:08d}-{arguments.feature}-{arguments.weights}"
+    if arguments.data is not None:
+        name += "-on-" + re.sub(r"[^A-Za-z0-9.]+", "_", Path(arguments.data).resolve().name)
+    return run.evaluations / f"{name}.json"
+
+
+def _rows(given: str) -> int | None:
+    """A number, or all."""
+    if given == "all":
+        return None
+    if not given.isdecimal() or int(given) < 1:
+        raise InputError(f"--rows is {given!r}: give a number of samples, or all")
+    return int(given)
+
+
+def _generation(model: "Model", dataset: "Dataset", names: list[str] | None, arguments: Namespace, facts: dict) -> list:
     """Generated samples against as many held-out ones, and against the training part for copies."""
     from sao.data.samples import Images
     from sao.evaluation import evaluate_generation, memorised
 
+    wanted = set(GENERATION if names is None else names) & set(GENERATION)
+    if not wanted or (names is None and arguments.samples is None):
+        return []
     count = arguments.samples or min(10_000, len(dataset.test))
     drawn = model.sample(count, arguments.seed)
     metrics = []
-    wanted = set(names or GENERATION)
-    if isinstance(dataset.test, Images):
+    if isinstance(dataset.test, Images) and isinstance(dataset.train, Images):
         if wanted - {"memorised"}:
             found = evaluate_generation(dataset.test.pixels[:count], drawn, seed=arguments.seed)
             metrics += [metric for metric in found if metric.name.split("_")[0] in wanted]
         if "memorised" in wanted:
             metrics.append(memorised(drawn, dataset.train.pixels).share)
     elif wanted == {"memorised"} or names is None:
-        metrics.append(memorised(drawn, dataset.train.rows).share)
+        metrics.append(memorised(drawn, dataset.train.rows).share)  # pyright: ignore[reportAttributeAccessIssue]
     else:
         raise InputError("vectors have no image metrics: of the generation metrics only memorised applies")
-    return [
-        metric.with_protocol({"weights": facts["weights"], "run": facts["run"], "step": facts["step"]}) for metric in metrics
-    ]
+    return [metric.with_protocol(facts) for metric in metrics]

@@ -62,6 +62,44 @@ class Evaluation:
     n_test: int | None  # None where there is one split
 
 
+@dataclass(frozen=True)
+class ChosenRows:
+    """The rows of each part that are looked at, and their labels: the same for every representation."""
+
+    parts: list[Samples]
+    rows: list[np.ndarray]
+    labels: list[np.ndarray | None]
+    splits: list[str]
+
+    @classmethod
+    def of(cls, data: Dataset | Samples, limit: int | None, seed: int) -> "ChosenRows":
+        """Samples that are no data set are one split."""
+        parts = [data.train, data.test] if isinstance(data, Dataset) else [data]
+        rows = [chosen_rows(len(part), part.labels, limit, seed) for part in parts]
+        return cls(parts, rows, _labels(parts, rows), ["train", "test"] if len(parts) == 2 else [ONE_SPLIT])
+
+    def pair(self, of: Callable[[Samples, np.ndarray], np.ndarray], facts: Mapping[str, Any]) -> Pair:
+        """What a function makes of these rows, with what the protocol must say of it."""
+        found = [
+            Features(of(part, rows), labels, {**facts, "split": split})
+            for part, rows, labels, split in zip(self.parts, self.rows, self.labels, self.splits, strict=True)
+        ]
+        return found[0], (found[1] if len(found) == 2 else None)
+
+    def raw(self, columns: int | None, facts: Mapping[str, Any]) -> Pair:
+        feature = "raw inputs"
+        if isinstance(self.parts[0], Images):
+            size = raw_size(self.parts[0].shape, columns)
+            feature += "" if size == self.parts[0].shape[1:] else f", averaged to {size[0]}x{size[1]}"
+        facts = {**facts, "feature": feature, "weights": "none"}
+        return self.pair(lambda part, rows: raw_inputs(part, rows, columns), facts)
+
+    @property
+    def raw_columns(self) -> int:
+        labels = self.labels[0]
+        return raw_columns(max(map(len, self.rows)), None if labels is None else len(np.unique(labels)))
+
+
 def representations(
     method: Method,
     data: Dataset | Samples,
@@ -74,33 +112,24 @@ def representations(
 ) -> dict[str, Pair]:
     """What is to be measured, by name: the learnt features and, where there is an untrained network, all references.
 
-    Samples that are no data set are one split. `extract` is a function of that kind, to share the work among processes.
+    `extract` is a function of that kind, to share the work among processes.
     """
-    parts = [data.train, data.test] if isinstance(data, Dataset) else [data]
-    rows = [chosen_rows(part, plan.rows, seed) for part in parts]
-    labels = _labels(parts, rows)
-    splits = ["train", "test"] if len(parts) == 2 else [ONE_SPLIT]
+    chosen, facts = ChosenRows.of(data, plan.rows, seed), facts or {}
     device = next(method.parameters()).device
 
-    def pair(of: Callable[[Samples, np.ndarray], np.ndarray], more: Mapping[str, Any]) -> Pair:
-        found = [
-            Features(of(part, chosen), known, {**(facts or {}), **more, "split": split})
-            for part, chosen, known, split in zip(parts, rows, labels, splits, strict=True)
-        ]
-        return found[0], (found[1] if len(found) == 2 else None)
+    def features(function: Function, more: Mapping[str, Any]) -> Pair:
+        return chosen.pair(lambda part, rows: extract(function, part, device, rows=rows), {**facts, **more})
 
-    def network(function: Function) -> Callable[[Samples, np.ndarray], np.ndarray]:
-        return lambda part, chosen: extract(function, part, device, rows=chosen)
-
-    learnt = method.features if feature == "backbone" else method.embeddings
-    found = {LEARNT: pair(network(learnt), {"feature": feature})}
-    if untrained is not None:
-        classes = None if labels[0] is None else len(np.unique(labels[0]))
-        columns = raw_columns(max(map(len, rows)), classes)
-        raw = pair(lambda part, chosen: raw_inputs(part, chosen, columns), raw_facts(parts[0], columns))
-        found |= {"raw": raw, "pca": pca(*raw, components=found[LEARNT][0].values.shape[1])}
-        found["untrained"] = pair(network(untrained.features), {"feature": "backbone", "weights": "untrained"})
-    return found
+    learnt = features(method.features if feature == "backbone" else method.embeddings, {"feature": feature})
+    if untrained is None:
+        return {LEARNT: learnt}
+    raw = chosen.raw(chosen.raw_columns, facts)
+    return {
+        LEARNT: learnt,
+        "raw": raw,
+        "pca": pca(*raw, components=learnt[0].values.shape[1]),
+        "untrained": features(untrained.features, {"feature": "backbone", "weights": "untrained"}),
+    }
 
 
 def measure(found: Mapping[str, Pair], plan: Plan, seed: int = 0, progress: Callable[[str], None] | None = None) -> Evaluation:
@@ -130,33 +159,23 @@ def weights_used(method: Method, asked: str = "ema") -> str:
     return asked if method.averaged else "raw"
 
 
-def chosen_rows(samples: Samples, limit: int | None, seed: int) -> np.ndarray:
+def chosen_rows(n: int, labels: np.ndarray | None, limit: int | None, seed: int) -> np.ndarray:
     """Sorted row numbers, at most `limit` of them, drawn so that every class keeps its share and at least one sample."""
-    n = len(samples)
     if limit is None or n <= limit:
         return np.arange(n)
     order = np.random.default_rng(seed).permutation(n)
-    if samples.labels is None:
+    if labels is None:
         return np.sort(order[:limit])
-    codes = np.unique(samples.labels, return_inverse=True)[1][order]
+    codes = np.unique(labels, return_inverse=True)[1][order]
     counts = np.bincount(codes)
-    by_class = codes.argsort(kind="stable")
-    place = np.empty(n)
-    place[by_class] = np.arange(n) - np.repeat(counts.cumsum() - counts, counts)
+    place = np.empty(n)  # of a sample among those of its class
+    place[codes.argsort(kind="stable")] = np.arange(n) - np.repeat(counts.cumsum() - counts, counts)
     return np.sort(order[(place / counts[codes]).argsort(kind="stable")[:limit]])
 
 
 def raw_columns(rows: int, classes: int | None) -> int:
     """How many columns of raw inputs are looked at: the time is in proportion to rows x columns x classes."""
     return max(RAW_COLUMNS, RAW_CELLS // rows * 20 // max(20, classes or 0))
-
-
-def raw_facts(samples: Samples, columns: int) -> dict[str, str]:
-    if not isinstance(samples, Images):
-        return {"feature": "raw inputs", "weights": "none"}
-    height, width = raw_size(samples.shape, columns)
-    whole = (height, width) == samples.shape[1:]
-    return {"feature": "raw inputs" if whole else f"raw inputs, averaged to {height}x{width}", "weights": "none"}
 
 
 def _labels(parts: list[Samples], rows: list[np.ndarray]) -> list[np.ndarray | None]:

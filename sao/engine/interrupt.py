@@ -1,6 +1,11 @@
 """Ctrl-C that ends a long computation at once, not when a matrix has been decomposed."""
 
+import atexit
+import ctypes
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -10,7 +15,7 @@ Result = TypeVar("Result")
 def interruptible(work: Callable[[], Result]) -> Result:
     """What `work` returns. It is done in a thread of its own, because Python hears of Ctrl-C only between two operations.
 
-    After an interrupt nobody waits for that thread: it ends with the process, so it must not write anything.
+    After an interrupt that thread ends with the operation under way, and nobody waits for it.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()  # signals reach the main thread only
@@ -23,10 +28,34 @@ def interruptible(work: Callable[[], Result]) -> Result:
         except BaseException as error:
             failure.append(error)
 
-    thread = threading.Thread(target=run, name="evaluation", daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    while thread.is_alive():
-        thread.join(0.1)
+    try:
+        while thread.is_alive():
+            thread.join(0.1)
+    except KeyboardInterrupt:
+        _abandon(thread)
+        raise
     if failure:
         raise failure[0]
     return outcome[0]
+
+
+def _abandon(thread: threading.Thread) -> None:
+    atexit.register(_end_without, thread)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt))
+    thread.join(0.3)
+
+
+def _end_without(thread: threading.Thread) -> None:
+    """End the process here if the thread is still there: Python would tear down what it uses, and crash.
+
+    It is there for some milliseconds longer than Python thinks, while the system clears up after it.
+    """
+    deadline = time.monotonic() + 0.5
+    while thread.is_alive() or os.path.exists(f"/proc/self/task/{thread.native_id}"):
+        if thread.is_alive() or time.monotonic() > deadline:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(130)
+        time.sleep(0.01)

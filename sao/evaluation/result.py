@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from sao.errors import InputError
 from sao.files import write_text
 
 UNMEASURED = "–"
@@ -59,6 +60,48 @@ def write_json(path: str | os.PathLike, metrics: Iterable[Metric]) -> None:
     rows = [{"name": m.name, "value": _finite(m.value), "std": _finite(m.std), "protocol": m.protocol} for m in metrics]
     text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_text(path, text)
+
+
+def read_json(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """What `write_json` wrote."""
+    try:
+        rows = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(rows, list) or not all(map(_is_metric, rows)):
+            raise ValueError("no list of metrics")
+    except (OSError, ValueError, RecursionError):
+        raise InputError(f"{path} is there and holds no metrics: remove it, or choose another -o") from None
+    return rows
+
+
+def _is_metric(row: Any) -> bool:
+    kinds = {"name": str, "value": float | int | None, "std": float | int | None, "protocol": dict}
+    return isinstance(row, dict) and row.keys() == kinds.keys() and all(isinstance(row[key], kinds[key]) for key in kinds)
+
+
+def merged(before: Iterable[Mapping[str, Any]], metrics: Iterable[Metric]) -> list[Metric]:
+    """The metrics, and those of an earlier file that are of the same features and were not measured again."""
+    metrics = list(metrics)
+    names, origins = {m.name for m in metrics}, {_origin(m.protocol) for m in metrics}
+    kept = [
+        Metric(row["name"], math.nan if row["value"] is None else row["value"], row["std"], row["protocol"])
+        for row in before
+        if row["name"] not in names and _origin(row["protocol"]) in origins
+    ]
+    return [*kept, *metrics]
+
+
+def _origin(protocol: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(protocol.get(key)) for key in ("run", "step", "data", "source"))
+
+
+def as_protocols(metrics: Iterable[Metric]) -> str:
+    """Every metric with everything that its protocol says, for people."""
+    lines = []
+    for metric in metrics:
+        spread = "" if metric.std is None else f" ± {metric.std:.4f}"
+        lines.append(f"{metric.name} {metric.value:.4f}{spread}")
+        lines += [f"    {key}: {value}" for key, value in metric.protocol.items()]
+    return "\n".join(lines)
 
 
 def as_table(metrics: Iterable[Metric], facts: tuple[str, ...] = ("split", "feature", "weights", "n_test")) -> str:

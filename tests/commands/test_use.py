@@ -1,7 +1,6 @@
 """Using what was learnt: embed, cluster, sample, eval and the model in Python, on a run of eight real steps."""
 
 import csv
-import json
 import re
 import shutil
 from collections import Counter
@@ -274,35 +273,6 @@ def test_interpolation_ends_where_two_samples_are(run, tmp_path):
     array = np.load(tmp_path / "i.npy").reshape(2, 10, 8, 8, 1).astype(int)
     steps = np.abs(np.diff(array, axis=1)).mean(axis=(2, 3, 4))
     assert (steps.max(axis=1) < np.abs(array[:, -1] - array[:, 0]).mean(axis=(1, 2, 3))).all()  # no jump is as long as the way
-
-
-def test_eval_writes_every_metric_with_its_protocol(run, tmp_path, capsys):
-    assert main(["eval", str(run), "-o", str(tmp_path / "all.json")]) == 0
-    said = capsys.readouterr().out
-    assert "doing nothing" in said
-    metrics = {metric["name"]: metric for metric in json.loads((tmp_path / "all.json").read_text())}
-    assert {"svm", "kmeans", "kmeans_strict", "nmi", "knn1", "probe", "probe_1pct", "effective_rank"} <= metrics.keys()
-    assert {"raw/kmeans", "pca/svm", "untrained/knn5"} <= metrics.keys()
-    assert metrics["kmeans"]["std"] is not None
-    assert metrics["kmeans"]["protocol"]["weights"] == "ema"
-    assert metrics["kmeans"]["protocol"]["n_test"] == len(tiny.dataset().test)
-
-
-def test_eval_chosen_metrics_of_a_run_and_of_its_samples(run, tmp_path):
-    target = tmp_path / "some.json"
-    assert main(["eval", str(run), "--metrics", "knn1,memorised", "--samples", "20", "-o", str(target)]) == 0
-    metrics = {metric["name"]: metric["value"] for metric in json.loads(target.read_text())}
-    assert metrics.keys() == {"knn1", "memorised"}
-
-
-def test_eval_features_of_any_library(tmp_path, capsys):
-    arrays: dict[str, np.ndarray] = {}
-    for name, part in (("train", tiny.dataset().train), ("test", tiny.dataset().test)):
-        assert part.labels is not None
-        arrays |= {f"x_{name}": part.inputs(slice(None)).flatten(1).numpy(), f"y_{name}": part.labels}
-    np.savez(tmp_path / "f.npz", allow_pickle=False, **arrays)
-    assert main(["eval", "--features", str(tmp_path / "f.npz"), "--metrics", "knn1,svm"]) == 0
-    assert "knn1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

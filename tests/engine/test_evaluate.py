@@ -10,7 +10,7 @@ import pytest
 import tiny
 import torch
 
-from sao.data.samples import Dataset, Images, Vectors
+from sao.data.samples import Dataset, Images
 from sao.engine.evaluate import (
     LEARNT,
     SUMMARISED,
@@ -63,20 +63,19 @@ def test_every_representation_is_measured_on_the_same_rows_and_says_how_many():
 def test_features_are_those_of_the_chosen_rows():
     method, data = tiny.method(), tiny.dataset()
     found = representations(method, data, FEW, seed=3, untrained=method)
-    rows = chosen_rows(data.test, 150, 3)
+    rows = chosen_rows(360, data.test.labels, 150, 3)
     np.testing.assert_array_equal(found["raw"][1].values, raw_inputs(data.test)[rows])  # pyright: ignore[reportOptionalMemberAccess]
     np.testing.assert_array_equal(found["untrained"][1].values, found[LEARNT][1].values)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def test_chosen_rows_keep_every_class():
     labels = np.array([0] * 900 + [1] * 97 + [2] * 3)
-    samples = Vectors(np.zeros((1000, 2), np.float32), labels)
-    rows = chosen_rows(samples, 100, seed=0)
+    rows = chosen_rows(1000, labels, 100, seed=0)
     assert np.bincount(labels[rows]).tolist() == [89, 10, 1]
     assert (np.diff(rows) > 0).all()
-    assert (rows != chosen_rows(samples, 100, seed=1)).any()
-    np.testing.assert_array_equal(chosen_rows(samples, None, 0), np.arange(1000))
-    assert len(chosen_rows(Vectors(samples.rows), 7, 0)) == 7
+    assert (rows != chosen_rows(1000, labels, 100, seed=1)).any()
+    np.testing.assert_array_equal(chosen_rows(1000, labels, None, 0), np.arange(1000))
+    assert len(chosen_rows(1000, None, 7, 0)) == 7
 
 
 def test_one_split_is_cross_validated():

@@ -7,17 +7,17 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from sao.data.samples import Dataset, Images, Samples
-from sao.engine.features import extract, raw_inputs
+from sao.data.samples import Dataset, Images
+from sao.engine.evaluate import LEARNT, ChosenRows, Plan, measure, representations, weights_used
 from sao.engine.pictures import save_samples
 from sao.engine.run import DataFacts, Run
-from sao.evaluation import Features, Metric, evaluate, evaluate_generation
+from sao.evaluation import Metric, evaluate_generation
 from sao.methods import Method
 from sao.model import Model
 from sao.reproduce.tables.cells import Cell
 from sao.reproduce.tables.classifier import compare_in_classifier
 
-FEATURE_METRICS = ("kmeans", "svm", "probe", "knn1", "knn5")
+PLAN = Plan(("kmeans", "svm", "probe", "knn1", "knn5"), rows=None, strict=True)
 GENERATED = 10_000
 SMALLEST = 32  # pixels a side; features of ImageNet mean little for smaller images
 
@@ -33,15 +33,13 @@ def measured(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
 
 
 def _representation(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
-    device = next(method.parameters()).device
-    raw = cell.row.kind == "raw"
-
-    def features(split: str, samples: Samples) -> Features:
-        values = raw_inputs(samples) if raw else extract(method.features, samples, device)
-        return Features(values, samples.labels, {"split": split, "feature": "pixels" if raw else "backbone"})
-
-    train, test = features("train", dataset.train), features("test", dataset.test)
-    return evaluate(train, test, FEATURE_METRICS, seed=cell.config.seed)
+    """All rows of every cell, so that no two cells are compared that were fitted to different numbers of samples."""
+    seed, facts = cell.config.seed, {"weights": weights_used(method)}
+    if cell.row.kind == "raw":
+        found = {LEARNT: ChosenRows.of(dataset, PLAN.rows, seed).raw(columns=None, facts={})}
+    else:
+        found = representations(method, dataset, PLAN, seed, facts=facts)
+    return measure(found, PLAN, seed).metrics
 
 
 def _generation(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:

@@ -1,0 +1,259 @@
+"""sao eval, and the table at the end of a run, as a person types them: on a run of eight real steps, and on photographs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+from PIL import Image
+
+from sao.cli import main
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return tiny.trained(tmp_path_factory.mktemp("runs") / "tiny")[0].folder
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    return {metric["name"]: metric for metric in json.loads(path.read_text())}
+
+
+def test_everything_in_one_row_for_each_representation(run, tmp_path, capsys):
+    target = tmp_path / "all.json"
+    assert main(["eval", str(run), "-o", str(target)]) == 0
+    said = capsys.readouterr().out
+    lines = said.splitlines()
+    assert lines[0] == "fitted to 1437 training samples, scored on 360 held-out ones"
+    rows = [line.split()[1] for line in lines if line.startswith("| ") and line[2] != " "]
+    tables = len(rows) // 4
+    assert tables <= 2
+    assert rows == tables * ["learnt", "raw", "pca", "untrained"]
+    assert len(lines) < 20
+    assert "doing nothing (the best of raw, pca, untrained)" in lines[-1]
+    metrics = read(target)
+    assert {"svm", "kmeans", "kmeans_strict", "nmi", "knn1", "probe", "probe_1pct", "effective_rank"} <= metrics.keys()
+    assert {"raw/kmeans", "pca/svm", "untrained/knn5", "raw/probe_10pct"} <= metrics.keys()
+    assert metrics["kmeans"]["std"] is not None
+    assert metrics["kmeans"]["protocol"]["weights"] == "ema"
+    assert metrics["svm"]["protocol"]["compared"]["corrected_for"] == 3
+    assert {metric["protocol"]["n_test"] for metric in metrics.values()} == {360}
+    assert {metric["protocol"].get("n_train", 1437) for metric in metrics.values()} == {1437}
+
+
+def test_the_same_fewer_rows_for_every_representation(run, tmp_path, capsys):
+    target = tmp_path / "few.json"
+    assert main(["eval", str(run), "--rows", "200", "-o", str(target)]) == 0
+    assert "fitted to 200 of 1437 training samples, scored on 200 held-out ones" in capsys.readouterr().out
+    protocols = [metric["protocol"] for metric in read(target).values()]
+    assert {protocol["n_test"] for protocol in protocols} == {200}
+    assert {protocol["n_train"] for protocol in protocols if "n_train" in protocol} == {200}
+
+
+def test_protocols_are_printed_on_request(run, tmp_path, capsys):
+    words = ["eval", str(run), "--metrics", "knn1", "-o", str(tmp_path / "k.json")]
+    assert main(words) == 0
+    assert "similarity: cosine" not in capsys.readouterr().out
+    assert main([*words, "--verbose"]) == 0
+    assert "    similarity: cosine\n" in capsys.readouterr().out
+
+
+def test_a_second_evaluation_adds_to_the_first(run, capsys):
+    for names in ("knn1,knn5", "effective_rank", "knn1"):
+        assert main(["eval", str(run), "--metrics", names]) == 0
+    assert read(run / "eval" / "step-00000008-backbone-ema.json").keys() == {"knn1", "knn5", "effective_rank"}
+
+
+def test_metrics_of_another_run_are_not_mixed_in(run, tmp_path, capsys):
+    target = tmp_path / "m.json"
+    other = {"name": "ari", "value": 0.5, "std": None, "protocol": {"run": "elsewhere", "step": 8}}
+    target.write_text(json.dumps([other]))
+    assert main(["eval", str(run), "--metrics", "knn1", "-o", str(target)]) == 0
+    assert read(target).keys() == {"knn1"}
+
+
+@pytest.mark.parametrize(
+    "text", ["hello", "{}", "[1]", '[{"name": "knn1"}]', '[{"name": "a", "value": {}, "std": null, "protocol": {}}]']
+)
+def test_a_file_that_holds_something_else_is_left_alone(run, tmp_path, capsys, text):
+    (tmp_path / "thesis.json").write_text(text)
+    assert main(["eval", str(run), "--metrics", "knn1", "-o", str(tmp_path / "thesis.json")]) == 2
+    assert "holds no metrics" in capsys.readouterr().err
+    assert (tmp_path / "thesis.json").read_text() == text
+
+
+def test_chosen_metrics_of_a_run_and_of_its_samples(run, tmp_path):
+    target = tmp_path / "some.json"
+    assert main(["eval", str(run), "--metrics", "knn1,memorised", "--samples", "20", "-o", str(target)]) == 0
+    assert read(target).keys() == {"knn1", "memorised"}
+
+
+def test_features_of_any_library(tmp_path, capsys):
+    arrays: dict[str, np.ndarray] = {}
+    for name, part in (("train", tiny.dataset().train), ("test", tiny.dataset().test)):
+        assert part.labels is not None
+        arrays |= {f"x_{name}": part.inputs(slice(None)).flatten(1).numpy(), f"y_{name}": part.labels}
+    np.savez(tmp_path / "f.npz", allow_pickle=False, **arrays)
+    assert main(["eval", "--features", str(tmp_path / "f.npz"), "--metrics", "knn1,svm"]) == 0
+    assert "knn1" in capsys.readouterr().out
+
+
+def test_features_of_one_split_are_not_scored_on_what_was_fitted(run, tmp_path, capsys):
+    features, target = tmp_path / "f.npz", tmp_path / "f.json"
+    assert main(["embed", str(run), "digits", "-o", str(features)]) == 0
+    capsys.readouterr()
+    assert main(["eval", "--features", str(features), "--metrics", "knn1,svm", "-o", str(target)]) == 0
+    assert "1797 samples, cross-validated where labels are fitted to" in capsys.readouterr().out
+    found = read(target)
+    assert found["knn1"]["value"] < 0.98  # with itself among the neighbours every sample is right
+    assert found["knn1"]["protocol"]["split"] == "one split, 5-fold cross-validation"
+
+
+@pytest.fixture(scope="module")
+def other_digits(tmp_path_factory) -> Path:
+    """Digits as PNG files of twice the size, in a folder for each class."""
+    folder = tmp_path_factory.mktemp("data") / "other digits"
+    test = tiny.dataset().test
+    assert test.labels is not None
+    pixels = ((test.inputs(slice(None)) + 1) * 127.5).round().byte().numpy()[:, 0]
+    for index, (image, label) in enumerate(zip(pixels, test.labels, strict=True)):
+        (folder / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).resize((16, 16)).save(folder / str(label) / f"{index:03d}.png")
+    return folder
+
+
+def test_other_data_is_prepared_as_the_runs_own(run, other_digits, capsys):
+    assert main(["eval", str(run), "--data", str(other_digits), "--metrics", "knn1,kmeans"]) == 0
+    said = capsys.readouterr().out
+    found = read(run / "eval" / "step-00000008-backbone-ema-on-other_digits.json")
+    assert found["knn1"]["protocol"]["data"] == str(other_digits)
+    assert 0.2 < found["knn1"]["value"] < 1
+    samples = found["knn1"]["protocol"]["n_train"] + found["knn1"]["protocol"]["n_test"]
+    assert samples == 360
+    assert "held-out ones" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--features", "f.npz", "--data", "x"], "--data is for a run"),
+        (["RUN", "--rows", "0"], "--rows is '0'"),
+        (["RUN", "--rows", "many"], "--rows is 'many'"),
+        (["RUN", "--data", "nowhere"], "there is no file or folder nowhere"),
+        (["RUN", "-o", "."], "is a folder"),
+    ],
+)
+def test_bad_input_is_one_line(run, tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", *(str(run) if word == "RUN" else word for word in words)]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("method", "weights"), [("structural", "ema"), ("random", "raw")])
+def test_the_summary_names_the_weights_that_were_used(tmp_path, capsys, method, weights):
+    words = (
+        tiny.words(method=method)
+        if method == "structural"
+        else ["--method", method, "--train.steps", "1", "--train.batch", "16"]
+    )
+    assert main(["train", "digits", "--out", str(tmp_path / "run"), *words]) == 0
+    said = capsys.readouterr().out
+    assert "fitted to 1437 training samples, scored on 360 held-out ones" in said
+    assert "doing nothing" in said
+    found = read(tmp_path / "run" / "eval" / "summary.json")
+    assert found["svm"]["protocol"]["weights"] == weights
+    assert found["untrained/svm"]["protocol"]["weights"] == "untrained"
+    assert {"raw/kmeans", "pca/knn1"} <= found.keys()
+
+
+def test_three_held_out_samples_give_a_caution_and_no_number(tmp_path, capsys):
+    draws = np.random.default_rng(0)
+    folder = tmp_path / "few"
+    for label in "abc":
+        (folder / label).mkdir(parents=True)
+        for index in range(10):
+            Image.fromarray(draws.integers(0, 255, (8, 8), dtype=np.uint8)).save(folder / label / f"{index}.png")
+    words = ["--train.steps", "1", "--train.batch", "8"]
+    assert main(["train", "--data", str(folder), "--out", str(tmp_path / "run"), *words]) == 0
+    said = capsys.readouterr().out
+    assert "samples are too few to score: at least 20 are needed" in said
+    assert "1.000" not in said
+    assert {metric["value"] for metric in read(tmp_path / "run" / "eval" / "summary.json").values()} == {None}
+
+
+# --- photographs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory) -> Path:
+    """200 labelled JPEG files of 300x300 pixels."""
+    folder, draws = tmp_path_factory.mktemp("data") / "photographs", np.random.default_rng(0)
+    for index in range(200):
+        label = "abcd"[index % 4]
+        (folder / label).mkdir(parents=True, exist_ok=True)
+        small = draws.integers(0, 255, (6, 6, 3), dtype=np.uint8)
+        small[..., 0] = small[..., 0] // 4 + 48 * (index % 4)  # the classes differ in their red
+        Image.fromarray(small).resize((300, 300), Image.Resampling.BICUBIC).save(folder / label / f"{index:03d}.jpg")
+    return folder
+
+
+def test_photographs_need_neither_much_memory_nor_much_time(photographs, tmp_path):
+    """At the default size of 128x128 raw inputs have 49,152 columns; a matrix of them squared would be 9.7 GB."""
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "sao", "train", "--data", str(photographs), "--out", str(run)]
+    options = ["--train.steps", "1", "--train.batch", "4", "--train.threads", "1"]
+    code = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+    done = subprocess.run([sys.executable, "-c", code, *command, *options], capture_output=True, text=True, check=True)
+    assert int(done.stdout.splitlines()[-1]) < 3e6  # kilobytes
+    found = read(run / "eval" / "summary.json")
+    assert found["raw/svm"]["protocol"]["feature"] == "raw inputs"
+    assert found["raw/svm"]["value"] > 0.5
+    assert found["raw/svm"]["protocol"]["n_train"] + found["raw/svm"]["protocol"]["n_test"] == 200
+    started = time.process_time()
+    assert main(["eval", str(run), "-o", str(tmp_path / "all.json")]) == 0
+    assert time.process_time() - started < 120
+
+
+@pytest.mark.parametrize("stage", ["evaluating: svm (", "evaluating: svm, C = "])
+def test_ctrl_c_ends_an_evaluation_at_once(tmp_path, stage):
+    """Of 200 classes: first eigenvectors, one operation of many seconds, then minutes of short ones."""
+    draws = np.random.default_rng(0)
+    columns = 3000 if stage.endswith("(") else 300
+    labels = np.arange(4000) % 200
+    values = draws.normal(size=(4000, columns)).astype(np.float32)
+    np.savez(tmp_path / "f.npz", x_train=values[:3000], y_train=labels[:3000], x_test=values[3000:], y_test=labels[3000:])
+    code = """
+import sys
+from sao.cli import main
+from sao.engine import log
+log.Stages.__init__.__defaults__ = (True, 0.0)  # every stage is said
+sys.exit(main(["eval", "--features", sys.argv[1], "--metrics", "svm"]))
+"""
+    command, environment = [sys.executable, "-c", code, str(tmp_path / "f.npz")], {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr is not None
+    try:
+        while stage not in process.stderr.readline():
+            assert process.poll() is None
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        started = time.monotonic()
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert said.splitlines()[-1] == "sao: interrupted"
+        assert time.monotonic() - started < 5
+    finally:
+        process.kill()
