@@ -147,7 +147,7 @@ def test_the_installed_command_survives_a_kill_too(uninterrupted, tmp_path, opti
     assert process.wait() == -signal.SIGKILL
     done = subprocess.run([sys.executable, "-m", "sao", "resume", str(out)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "raw inputs" in done.stdout
+    assert "| untrained |" in done.stdout
     assert "untrained network" in done.stdout
     assert f"look at       {out}/samples/step-{STEPS:08d}.png" in done.stdout
     assert_same_run(out, uninterrupted("structural"))
@@ -339,7 +339,7 @@ def test_labels_that_allow_no_measure_do_not_end_a_run(labels, tmp_path, capsys)
     np.savez(tmp_path / "few.npz", x=images, y=labels)
     words = tiny.words(method="random", log__evaluate_every=2)
     assert main(["train", "digits", *words, "--data", str(tmp_path / "few.npz"), "--out", str(tmp_path / "run")]) == 0
-    assert "was not measured: " in capsys.readouterr().out
+    assert "8 samples are too few to score" in capsys.readouterr().out
     assert "eval/jacobian_norm_q50" in tiny.rows(tmp_path / "run")[-1]
 
 
