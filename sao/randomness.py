@@ -1,13 +1,17 @@
-"""No hidden random state: every draw is a function of (seed, purpose, step)."""
+"""No hidden random state: every draw is a function of (seed, purpose, step), and one for a batch also of its row."""
 
 import functools
 import hashlib
+import math
 
 import torch
 from torch import Tensor
 
 LARGEST_ORDER = 2**20  # samples whose order is made as a whole, once an epoch, and kept: 8 MB
 ROUNDS = 6
+# Of the generator splitmix64, as signed numbers: how far apart its states are, and the two multipliers of its mixing.
+_APART = 0x9E3779B97F4A7C15 - 2**64
+_MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def generator(seed: int, purpose: str, step: int = 0, device: torch.device | str = "cpu") -> torch.Generator:
@@ -64,8 +68,46 @@ def _feistel(values: Tensor, bits: int, keys: list[int]) -> Tensor:
     return left << bits | right
 
 
-def _mixed(values: Tensor) -> Tensor:
-    """A hash of 32-bit numbers in int64: multiplications by less than 2**31 do not overflow."""
-    for _ in range(2):
-        values = ((values ^ (values >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
-    return values ^ (values >> 16)
+# --- draws for a batch ---------------------------------------------------------------------------------------------------
+
+
+def uniform(seed: int, purpose: str, step: int, rows: slice, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
+    """Float32 numbers (n, *shape) in [0, 1) for these rows of a global batch, made on the device.
+
+    A row's numbers are those of its place in the batch, so that a process draws its own rows alone; what is drawn does not
+    depend on the number of processes, nor on the device.
+    """
+    words = _words(derived_seed(seed, purpose, step), rows, math.prod(shape), device)
+    return words.bitwise_right_shift_(7).float().mul_(2.0**-24).reshape(-1, *shape)  # 24 bits: as many as a float32 holds
+
+
+def normal(seed: int, purpose: str, step: int, rows: slice, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
+    """The same for the standard normal distribution, up to the rounding of a device's logarithm, sine and cosine."""
+    count = math.prod(shape)
+    half = -(-count // 2)
+    values = _words(derived_seed(seed, purpose, step), rows, 2 * half, device).float()
+    radius, angle = values[:, :half], values[:, half:]
+    radius.add_(1).mul_(2.0**-31).log_().mul_(-2).sqrt_()
+    angle.mul_(2 * math.pi * 2.0**-31)
+    sine = angle.sin().mul_(radius)  # Box and Muller: two numbers from each pair
+    angle.cos_().mul_(radius)
+    radius.copy_(sine)
+    return values[:, :count].reshape(-1, *shape)
+
+
+def _words(key: int, rows: slice, count: int, device: torch.device | str) -> Tensor:
+    """Whole numbers (n, count) below 2^31, as int32: a stream of the generator for each row, two words from each state."""
+    states = _mixed(torch.arange(rows.start, rows.stop, device=device).mul_(_APART).add_(key))
+    places = torch.arange(1, -(-count // 2) + 1, device=device).mul_(_APART)
+    return _mixed(states[:, None] + places).view(torch.int32)[:, :count].bitwise_and(2**31 - 1)
+
+
+def _mixed(states: Tensor) -> Tensor:
+    """splitmix64's function of a state, in place. Products wrap round; a shift keeps the sign, which is cut off again."""
+    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+        states.bitwise_xor_(_shifted(states, shift)).mul_(multiplier)
+    return states.bitwise_xor_(_shifted(states, 31))
+
+
+def _shifted(states: Tensor, bits: int) -> Tensor:
+    return states.bitwise_right_shift(bits).bitwise_and_(2 ** (64 - bits) - 1)

@@ -1,10 +1,14 @@
 import itertools
+import math
 
 import pytest
 import torch
+from scipy import stats
 
 from sao import randomness
-from sao.randomness import batch_rows, derived_seed, generator, permuted
+from sao.randomness import batch_rows, derived_seed, generator, normal, permuted, uniform
+
+ALL = slice(0, 64)
 
 
 def test_the_same_arguments_give_the_same_draws_and_no_global_state_is_touched():
@@ -120,3 +124,107 @@ def test_permuted_rows_are_not_correlated_with_their_positions_or_another_seed()
     position, first, second = torch.arange(n), permuted(torch.arange(n), n, 1), permuted(torch.arange(n), n, 2)
     correlations = torch.corrcoef(torch.stack([position, first, second, first.roll(1)]).double()) - torch.eye(4)
     assert correlations.abs().max() < 5 / n**0.5
+
+
+# --- draws for a batch ---------------------------------------------------------------------------------------------------
+
+
+def splitmix64(state: int) -> int:
+    """The published function of a state, in Python's numbers without a sign."""
+    state &= 2**64 - 1
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EB % 2**64
+    return state ^ (state >> 31)
+
+
+def words(key: int, row: int, count: int) -> list[int]:
+    """Two from each state of the stream of a row, the lower half first."""
+    apart = 0x9E3779B97F4A7C15
+    start = splitmix64(key + row * apart)
+    states = [splitmix64(start + (place + 1) * apart) for place in range(-(-count // 2))]
+    return [half & (2**31 - 1) for state in states for half in (state % 2**32, state >> 32)][:count]
+
+
+def test_the_generator_is_splitmix64():
+    """Its first numbers from state 0 were published with it."""
+    published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert [splitmix64((place + 1) * 0x9E3779B97F4A7C15) for place in range(3)] == published
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_draws_are_those_of_a_literal_generator(count):
+    key, rows = derived_seed(3, "a", 7), range(2, 6)
+    expected = [[(word >> 7) / 2**24 for word in words(key, row, count)] for row in rows]
+    assert uniform(3, "a", 7, slice(2, 6), (count,), "cpu").tolist() == expected
+    half = -(-count // 2)
+    for row, found in zip(rows, normal(3, "a", 7, slice(2, 6), (count,), "cpu"), strict=True):
+        of_row = words(key, row, 2 * half)
+        pairs = [
+            (math.sqrt(-2 * math.log((one + 1) / 2**31)), 2 * math.pi * other / 2**31)
+            for one, other in zip(of_row[:half], of_row[half:], strict=True)
+        ]
+        both = [r * math.sin(angle) for r, angle in pairs] + [r * math.cos(angle) for r, angle in pairs]
+        torch.testing.assert_close(found, torch.tensor(both[:count]), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("draw", [uniform, normal])
+@pytest.mark.parametrize("shape", [(), (7,), (3, 5, 4)])
+def test_rows_are_the_same_whoever_draws_them(draw, shape):
+    whole = draw(3, "a", 7, ALL, shape, "cpu")
+    assert whole.shape == (64, *shape)
+    assert whole.dtype == torch.float32
+    for start, stop in [(0, 21), (21, 42), (42, 64), (63, 64)]:
+        assert torch.equal(draw(3, "a", 7, slice(start, stop), shape, "cpu"), whole[start:stop])
+
+
+@pytest.mark.parametrize("draw", [uniform, normal])
+def test_a_device_without_memory_can_draw(draw):
+    """So nothing is read back, and nothing comes from the host."""
+    assert draw(3, "a", 7, slice(4, 9), (3, 5), torch.device("meta")).shape == (5, 3, 5)
+
+
+def test_draws_have_their_distribution():
+    n = 64 * 6000
+    flat, bell = (draw(3, "a", 7, ALL, (6000,), "cpu").double().flatten() for draw in (uniform, normal))
+    assert float(flat.min()) >= 0
+    assert float(flat.max()) < 1
+    assert stats.kstest(flat.numpy(), "uniform").pvalue > 1e-3
+    assert stats.kstest(bell.numpy(), "norm").pvalue > 1e-3
+    for power, moment, deviation in [(1, 0, 1), (2, 1, 2**0.5), (3, 0, 15**0.5), (4, 3, 96**0.5)]:
+        assert abs(float((bell**power).mean()) - moment) < 4.5 * deviation / n**0.5
+    assert 4 < float(bell.abs().max()) < 6.6
+
+
+def test_numbers_around_0_and_1_are_as_frequent_as_others():
+    """The rarest are those that a mistake in the conversion would double, or lose."""
+    flat = uniform(3, "a", 7, slice(0, 256), (16384,), "cpu")
+    expected = flat.numel() / 2**12
+    for count in (int((flat < 2**-12).sum()), int((flat >= 1 - 2**-12).sum())):
+        assert abs(count - expected) < 4.5 * expected**0.5
+
+
+@pytest.mark.parametrize("draw", [uniform, normal])
+def test_rows_columns_steps_purposes_and_seeds_are_unrelated(draw):
+    """Also where they differ as little as they can, and shifted against each other."""
+    columns = 4096
+    one = draw(3, "a", 7, ALL, (columns,), "cpu").double()
+    limit = 5 / (one.shape[0] * one.shape[1]) ** 0.5
+    others = [draw(4, "a", 7, ALL, (columns,), "cpu"), draw(3, "b", 7, ALL, (columns,), "cpu")]
+    others += [draw(3, "a", 8, ALL, (columns,), "cpu"), draw(3, "a", 7, slice(64, 128), (columns,), "cpu")]
+    others += [one.roll(1, 0), one.roll(1, 1), one.roll((1, 1), (0, 1)), one.roll((1, -1), (0, 1)), one.roll(columns // 2, 1)]
+    for function in (lambda x: x, lambda x: x.square(), lambda x: x.abs()):  # pairs of normal numbers share their radius
+        base = function(one - one.mean()).flatten()
+        for other in others:
+            other = other.double()
+            correlation = torch.corrcoef(torch.stack([base, function(other - other.mean()).flatten()]))[0, 1]
+            assert abs(float(correlation)) < limit
+    within_rows, within_columns = torch.corrcoef(one) - torch.eye(64), torch.corrcoef(one[:, :64].T) - torch.eye(64)
+    assert within_rows.abs().max() < 5.5 / columns**0.5
+    assert within_columns.abs().max() < 5.5 / 64**0.5
+
+
+def test_every_row_has_its_own_moments():
+    """Stretches of one stream would do for the whole; each row must do alone."""
+    n = 4096
+    means = normal(3, "a", 7, slice(0, 500), (n,), "cpu").double().mean(1) * n**0.5
+    assert stats.kstest(means.numpy(), "norm").pvalue > 1e-3

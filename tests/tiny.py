@@ -154,7 +154,6 @@ _server.set_forkserver_preload(
         "sao.commands.training",
         "sklearn.datasets",
         "torch._dynamo",
-        "kornia",
         "PIL.Image",
     ]
 )

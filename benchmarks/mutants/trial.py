@@ -15,7 +15,7 @@ from pathlib import Path
 
 # Imported once, before the fork; nothing of the package itself.
 PRELOADED = ["torch", "torch.func", "torch._dynamo", "numpy", "scipy", "sklearn", "sklearn.datasets", "pydantic", "yaml"]
-PRELOADED += ["safetensors.torch", "PIL.Image", "pytest", "hypothesis", "matplotlib.pyplot", "kornia.augmentation"]
+PRELOADED += ["safetensors.torch", "PIL.Image", "pytest", "hypothesis", "matplotlib.pyplot", "kornia"]
 COPIED = ("sao", "tests", "docs", "README.md", "pyproject.toml", "CONTRIBUTING.md", "benchmarks", "results")
 MEMORY = 12 * 2**30  # of address space: a changed size must not take the machine with it
 

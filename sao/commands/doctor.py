@@ -25,7 +25,6 @@ PACKAGES = [
     "numpy",
     "scipy",
     "scikit-learn",
-    "kornia",
     "safetensors",
     "pydantic",
     "pillow",

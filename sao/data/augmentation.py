@@ -1,9 +1,6 @@
-"""Random views of images: parameters of their own for each sample, on the device, through kornia.
+"""Random views of images: parameters of their own for each sample, drawn for its row of the global batch on its device."""
 
-The draws are a function of (seed, purpose, step), made for the global batch and sliced by process, so that a batch is augmented
-alike however many processes share it.
-"""
-
+import math
 from typing import Annotated
 
 import torch
@@ -11,12 +8,16 @@ from pydantic import Field
 from torch import Tensor
 
 from sao import distributed, randomness
+from sao.data import transforms
 from sao.options import Fraction, NonNegativeFloat, Probability, Strict
 
 JITTERED = 0.8  # probability that the colours of an image are changed at all
-BLUR_SIGMA = (0.1, 2.0)
+BLUR_SIGMA = (0.1, 2.0)  # pixels
+RATIOS = (3 / 4, 4 / 3)  # width over height of a crop
+ATTEMPTS = 10  # windows that are drawn for a crop; the first that fits into the image is taken
 
-_OF_THE_WHOLE_BATCH = ("forward_input_shape", "order")  # what kornia draws that is not one row a sample
+# How many numbers each change draws for an image. All are drawn, so that one change does not depend on which others are made.
+_DRAWS = {"crop": 2 * ATTEMPTS + 2, "jitter": 9, "grey": 1, "blur": 2, "solarise": 1, "flip": 1}
 
 
 class Augmentation(Strict):
@@ -35,47 +36,57 @@ class Augmentation(Strict):
     solarise: Probability = Field(default=0.0, description="probability that bright pixels are inverted")
     flip: bool = Field(default=False, description="mirror half of the images")
 
+    @torch.no_grad()
     def __call__(self, images: Tensor, seed: int, purpose: str, step: int, global_batch: int) -> Tensor:
         """Augment this process's slice (n, c, h, w) in [-1, 1] of a global batch; vectors are returned as they are."""
-        transforms = self._transforms(images) if images.ndim == 4 else []
-        if not transforms:
+        if images.ndim != 4 or self == Augmentation():
             return images
-        rows = distributed.local_slice(global_batch)
-        shape = torch.Size((global_batch, *images.shape[1:]))
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            # kornia draws from the CPU's default generator, which the block restores; torch.manual_seed would seed GPUs too.
-            torch.default_generator.manual_seed(randomness.derived_seed(seed, f"augmentation/{purpose}", step))
-            for transform in transforms:
-                drawn = transform.forward_parameters(shape)
-                # Colour operations want [0, 1]; bicubic crops overshoot, so each result is cut back to the range.
-                images = transform((images + 1) / 2, params=_sliced(drawn, rows)).clamp(0, 1) * 2 - 1
+        rows, widths = distributed.local_slice(global_batch), list(_DRAWS.values())
+        drawn = randomness.uniform(seed, f"augmentation/{purpose}", step, rows, (sum(widths),), images.device)
+        draws = dict(zip(_DRAWS, drawn.split(widths, dim=1), strict=True))
+        return self._changed((images + 1) / 2, draws) * 2 - 1
+
+    def _changed(self, images: Tensor, draws: dict[str, Tensor]) -> Tensor:
+        """In the order in which the published baselines do it."""
+        colour = images.shape[1] == 3
+        if self.crop is not None:
+            height, width = images.shape[2:]
+            images = transforms.crop(images, windows(draws["crop"], (self.crop, 1.0), height, width), (height, width))
+        if self.jitter is not None:
+            images = transforms.jitter(images, *jitter_parameters(draws["jitter"], self.jitter))
+        if self.grey > 0 and colour:
+            images = transforms.grey(images, draws["grey"][:, 0] < self.grey)
+        if self.blur > 0:
+            low, high = BLUR_SIGMA
+            chosen, sigma = draws["blur"].unbind(1)
+            images = transforms.blur(images, low + (high - low) * sigma, chosen < self.blur)
+        if self.solarise > 0:
+            images = transforms.solarise(images, draws["solarise"][:, 0] < self.solarise)
+        if self.flip:
+            images = transforms.flip(images, draws["flip"][:, 0] < 0.5)
         return images
 
-    def _transforms(self, images: Tensor) -> list:
-        import kornia.augmentation as kornia  # slow to import and needed for images only
 
-        size = (images.shape[2], images.shape[3])
-        colour = images.shape[1] == 3
-        transforms = []
-        if self.crop is not None:
-            crop = {"scale": (self.crop, 1.0), "resample": "bicubic", "cropping_mode": "resample", "align_corners": False}
-            transforms.append(kornia.RandomResizedCrop(size, **crop))
-        if self.jitter is not None:
-            brightness, contrast, saturation, hue = self.jitter
-            factors = (brightness, contrast, saturation, hue) if colour else (brightness, contrast, 0.0, 0.0)
-            transforms.append(kornia.ColorJitter(*factors, p=JITTERED))  # torchvision's formulas; its ColorJiggle has others
-        if self.grey > 0 and colour:
-            transforms.append(kornia.RandomGrayscale(p=self.grey))
-        if self.blur > 0:
-            kernel = max(3, size[0] // 10 | 1)
-            transforms.append(kornia.RandomGaussianBlur((kernel, kernel), BLUR_SIGMA, p=self.blur))
-        if self.solarise > 0:
-            transforms.append(kornia.RandomSolarize(thresholds=(0.5, 0.5), additions=(0.0, 0.0), p=self.solarise))
-        if self.flip:
-            transforms.append(kornia.RandomHorizontalFlip(p=0.5))
-        return transforms
+def windows(draws: Tensor, shares: tuple[float, float], height: int, width: int) -> Tensor:
+    """(n, 4), as top, left, height and width of random windows with a share of the area; the whole image where none fits."""
+    areas, ratios, places = draws.split([ATTEMPTS, ATTEMPTS, 2], dim=1)
+    areas = height * width * (shares[0] + (shares[1] - shares[0]) * areas)
+    low, high = (math.log(ratio) for ratio in RATIOS)
+    ratios = (low + (high - low) * ratios).exp()
+    heights, widths = (areas / ratios).sqrt().round(), (areas * ratios).sqrt().round()
+    fits = (heights >= 1) & (heights <= height) & (widths >= 1) & (widths <= width)
+    first = fits.int().argmax(1, keepdim=True)
+    fit = fits.any(1)
+    tall = torch.where(fit, heights.gather(1, first)[:, 0], height)
+    wide = torch.where(fit, widths.gather(1, first)[:, 0], width)
+    top, left = (places[:, 0] * (height - tall + 1)).floor(), (places[:, 1] * (width - wide + 1)).floor()
+    return torch.stack([top, left, tall, wide], dim=1)
 
 
-def _sliced(drawn: dict[str, Tensor], rows: slice) -> dict[str, Tensor]:
-    """The parameters of these rows. By name, because a batch of 4 has as many rows as a shape has numbers."""
-    return {name: value if name in _OF_THE_WHOLE_BATCH else value[rows] for name, value in drawn.items()}
+def jitter_parameters(draws: Tensor, strengths: tuple[float, float, float, float]) -> tuple[Tensor, Tensor, Tensor]:
+    """Factors and turn of the hue, the order, and which samples are changed at all."""
+    chosen, order, drawn = draws.split([1, 4, 4], dim=1)
+    lowest = [*(max(0.0, 1 - strength) for strength in strengths[:3]), -strengths[3]]
+    highest = [*(1 + strength for strength in strengths[:3]), strengths[3]]
+    factors = [low + (high - low) * u for low, high, u in zip(lowest, highest, drawn.unbind(1), strict=True)]
+    return torch.stack(factors, dim=1), order, chosen[:, 0] < JITTERED

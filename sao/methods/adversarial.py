@@ -1,7 +1,7 @@
 """What every GAN here shares: two players that take turns, their moving averages, latents, and passes in parts.
 
 One step is one update of D and one of G. A subclass says what the losses are. They are computed from the gathered global batch
-(see sao.distributed), and every random draw is a function of (seed, purpose, step).
+(see sao.distributed), and every random draw is a function of (seed, purpose, step, row).
 """
 
 from abc import abstractmethod
@@ -265,19 +265,19 @@ class Adversarial(Generative):
     # --- draws -------------------------------------------------------------------------------------------------------
 
     def _latents(self, purpose: str, step: int, like: Tensor) -> Tensor:
-        draws = torch.randn(self.batch, *self.latent_shape, generator=randomness.generator(self.seed, purpose, step))
-        return draws[distributed.local_slice(self.batch)].to(like)
+        return self._draws(purpose, step, self.latent_shape, like)
 
     def _jacobian_start(self, step: int, inputs: Tensor) -> Tensor:
-        """Input directions with which the power iteration begins, for the penalised rows of [real; fake]; else none.
-
-        They are sliced from those of the global batch.
-        """
+        """Input directions with which the power iteration begins, for the penalised rows of [real; fake]; else none."""
         if not self.penalises(step):
             return inputs[:0]
-        draws = torch.randn(2, self.batch, *inputs.shape[1:], generator=randomness.generator(self.seed, "jacobian", step))
-        mine = draws[:, distributed.local_slice(self.batch)]
-        return (mine.flatten(0, 1) if self.penalised == "both" else mine[0]).to(inputs)
+        sides = ("real", "generated") if self.penalised == "both" else ("real",)
+        return torch.cat([self._draws(f"jacobian/{side}", step, inputs.shape[1:], inputs) for side in sides])
+
+    def _draws(self, purpose: str, step: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Normal numbers for this process's rows of the global batch."""
+        rows = distributed.local_slice(self.batch)
+        return randomness.normal(self.seed, purpose, step, rows, shape, like.device).to(like.dtype)
 
     # --- use ---------------------------------------------------------------------------------------------------------
 

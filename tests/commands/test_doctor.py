@@ -51,13 +51,13 @@ def remedies(findings) -> dict[str, str]:
 
 def test_missing_packages_are_named(monkeypatch):
     def version(name):
-        if name in ("kornia", "pyarrow"):
+        if name in ("scipy", "pyarrow"):
             raise importlib.metadata.PackageNotFoundError(name)
         return "1.0"
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     found = remedies(doctor._versions())
-    assert found["packages"] == "pip install kornia"
+    assert found["packages"] == "pip install scipy"
     assert found["optional"] == "pip install 'sao[tables]' for pyarrow"
 
 
