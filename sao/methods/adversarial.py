@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.autograd.profiler import record_function
 from torch.nn.utils import parametrize
 
-from sao import distributed, randomness
+from sao import distributed
 from sao.data.augmentation import Augmentation
 from sao.methods.architecture import GeneratorOptions
 from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars, total
 from sao.methods.optimisers import AdamW, DecayedAdamW
+from sao.methods.players import normal_rows
 from sao.networks import Discriminator, Generator, MovingAverage
 from sao.options import Decay, PositiveInt
 from sao.smoothness import outputs_and_norms
@@ -265,19 +266,16 @@ class Adversarial(Generative):
     # --- draws -------------------------------------------------------------------------------------------------------
 
     def _latents(self, purpose: str, step: int, like: Tensor) -> Tensor:
-        return self._draws(purpose, step, self.latent_shape, like)
+        return normal_rows(self.latent_shape, self.batch, self.seed, purpose, step, like)
 
     def _jacobian_start(self, step: int, inputs: Tensor) -> Tensor:
         """Input directions with which the power iteration begins, for the penalised rows of [real; fake]; else none."""
         if not self.penalises(step):
             return inputs[:0]
         sides = ("real", "generated") if self.penalised == "both" else ("real",)
-        return torch.cat([self._draws(f"jacobian/{side}", step, inputs.shape[1:], inputs) for side in sides])
-
-    def _draws(self, purpose: str, step: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Normal numbers for this process's rows of the global batch."""
-        rows = distributed.local_slice(self.batch)
-        return randomness.normal(self.seed, purpose, step, rows, shape, like.device).to(like.dtype)
+        shape = inputs.shape[1:]
+        draws = [normal_rows(shape, self.batch, self.seed, f"jacobian/{side}", step, inputs) for side in sides]
+        return torch.cat(draws)
 
     # --- use ---------------------------------------------------------------------------------------------------------
 

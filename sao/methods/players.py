@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor, nn
 
 from sao import distributed, randomness
@@ -23,5 +22,5 @@ def frozen(*networks: nn.Module) -> Iterator[None]:
 
 def normal_rows(shape: tuple[int, ...], batch: int, seed: int, purpose: str, step: int, like: Tensor) -> Tensor:
     """This process's rows (n, *shape) of the standard normal draws of a global batch."""
-    draws = torch.randn(batch, *shape, generator=randomness.generator(seed, purpose, step))
-    return draws[distributed.local_slice(batch)].to(like)
+    rows = distributed.local_slice(batch)
+    return randomness.normal(seed, purpose, step, rows, shape, like.device).to(like.dtype)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sao.config import build
 from sao.methods import Batch, Method
+from sao.randomness import normal
 
 SEED = 5
 DISCRIMINATOR = {"learning_rate": 3e-3, "betas": (0.0, 0.9), "weight_decay": 0.2}
@@ -42,11 +43,9 @@ def images(count: int, shape: tuple[int, ...]) -> Tensor:
     return 2 * torch.rand(count, *shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64) - 1
 
 
-def drawn(purpose: str, step: int, *shape: int) -> Tensor:
-    """What the method draws for a purpose, by the promise that a draw is a function of seed, purpose and step."""
-    from sao.randomness import generator
-
-    return torch.randn(*shape, generator=generator(SEED, purpose, step)).double()
+def drawn(purpose: str, step: int, batch: int, *shape: int) -> Tensor:
+    """What the method draws for a purpose, by the promise that a draw is a function of seed, purpose, step and row."""
+    return normal(SEED, purpose, step, slice(0, batch), shape, "cpu").double()
 
 
 def step(method: Method, inputs: Tensor, number: int) -> tuple[dict[str, Tensor], dict[str, list[dict[str, Tensor]]]]:
