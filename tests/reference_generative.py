@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from reference_baselines import gradients, length, spread
-from reference_step import AdamW
+from reference_step import AdamW, Average
 from torch import Tensor, nn
 
 Terms = dict[str, Tensor]
@@ -162,3 +162,58 @@ class StyleGAN2:
         kept = 0.0 if half_life == 0 else 2 ** (-self.batch / half_life)
         for own, other in zip(self.average.parameters(), self.generator.network.parameters(), strict=True):
             own.copy_(kept * own + (1 - kept) * other)
+
+
+# --- BigBiGAN ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class BigBiGAN:
+    """`draws(purpose)` gives the latents of a turn and what the encoder's deviations are multiplied by."""
+
+    discriminator: Player
+    generator: Player
+    encoder: Player
+    average_generator: Average
+    average_encoder: Average
+    discriminator_steps: int
+
+    def step(self, real: Tensor, draws: Callable[[str], tuple[Tensor, Tensor]]) -> Terms:
+        logged: Terms = {}
+        for turn in range(self.discriminator_steps):
+            scores, means = self._scores(real, *draws(f"discriminator {turn}"), detach=True)
+            losses = {
+                name: mean([self._hinge(1 - s) for s in scores[0][:, i]]) + mean([self._hinge(1 + s) for s in scores[1][:, i]])
+                for i, name in enumerate(("image", "latent", "joint"))
+            }
+            logged = named("discriminator", {**self.discriminator.descend(losses), "spread": spread(means)})
+        scores, _ = self._scores(real, *draws("generator"), detach=False)
+        losses = {
+            name: mean(list(scores[0][:, i])) + mean([-s for s in scores[1][:, i]])
+            for i, name in enumerate(("image", "latent", "joint"))
+        }
+        both = torch.stack(list(losses.values())).sum()
+        pair = {"g": self.generator, "e": self.encoder}
+        together = gradients(both, nn.ModuleDict({name: player.network for name, player in pair.items()}))
+        found = {one: {k[2:]: value for k, value in together.items() if k.startswith(f"{one}.")} for one in pair}
+        for name, player in pair.items():
+            player.optimiser.step(player.network, found[name])
+            player.gradients.append(found[name])
+        self.average_generator.update(self.generator.network)
+        self.average_encoder.update(self.encoder.network)
+        plain = {name: value.detach() for name, value in losses.items()}
+        logged |= named("generator", {**plain, "gradient_norm": length(found["g"])})
+        return logged | named("encoder", {"gradient_norm": length(found["e"])})
+
+    def _scores(self, real: Tensor, latents: Tensor, noise: Tensor, detach: bool) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Of (x, E(x)) and of (G(z), z), from one pass of the discriminator; a spectral estimate is refined once in each."""
+        fake = self.generator.network(latents)
+        means, deviations = self.encoder.network(real)
+        inferred = means + deviations * noise
+        pairs = torch.cat([real, fake]), torch.cat([inferred, latents])
+        scores = self.discriminator.network(*(part.detach() if detach else part for part in pairs))
+        return (scores[: len(real)], scores[len(real) :]), means
+
+    @staticmethod
+    def _hinge(value: Tensor) -> Tensor:
+        return value if value > 0 else 0 * value

@@ -47,6 +47,7 @@ METHODS = {
         "method.adapt_images": "320",
         "method.half_life": "1000",
     },
+    "bigbigan": {**RESNET, **GAN, **{f"method.{name}": "8" for name in ("width", "joint_width", "head_width")}},
     "simclr": {**RESNET, "method.hidden_size": "16", "method.projection_size": "8"},
     "vicreg": {**RESNET, "method.projection_size": "16"},
     "mae": {**VIT, "method.decoder.width": "8", "method.decoder.depth": "1", "method.decoder.heads": "2"},

@@ -48,12 +48,12 @@ class Draws(NamedTuple):
 
 def draws_for(batch: int, seed: int, purpose: str, step: int, like: Tensor) -> Draws:
     """This process's rows of the draws of a global batch."""
-    generator = randomness.generator(seed, f"adaptive augmentation/{purpose}", step)
-    uniform = torch.rand(batch, _GATES + _UNIFORMS, generator=generator)
-    normal = torch.randn(batch, _NORMALS, generator=generator)
     rows = distributed.local_slice(batch)
-    gates, uniforms = uniform[rows].to(like).split([_GATES, _UNIFORMS], dim=1)
-    return Draws(gates, uniforms, normal[rows].to(like))
+    purpose = f"adaptive augmentation/{purpose}"
+    uniform = randomness.uniform(seed, f"{purpose}/uniform", step, rows, (_GATES + _UNIFORMS,), like.device).to(like.dtype)
+    normal = randomness.normal(seed, f"{purpose}/normal", step, rows, (_NORMALS,), like.device).to(like.dtype)
+    gates, uniforms = uniform.split([_GATES, _UNIFORMS], dim=1)
+    return Draws(gates, uniforms, normal)
 
 
 def augmented(images: Tensor, probability: Tensor, draws: Draws) -> Tensor:

@@ -4,7 +4,20 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from sao.methods import biggan, ddpm, hinge, mae, random, self_conditioned, simclr, structural, stylegan2, supervised, vicreg
+from sao.methods import (
+    bigbigan,
+    biggan,
+    ddpm,
+    hinge,
+    mae,
+    random,
+    self_conditioned,
+    simclr,
+    structural,
+    stylegan2,
+    supervised,
+    vicreg,
+)
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
 from sao.methods.method import Batch, Context, Generative, Method, MethodOptions, NonFiniteError, generative
 
@@ -28,6 +41,7 @@ AnyMethod = Annotated[
     | biggan.Options
     | self_conditioned.Options
     | stylegan2.Options
+    | bigbigan.Options
     | simclr.Options
     | vicreg.Options
     | mae.Options

@@ -1,4 +1,4 @@
-"""What two networks that play against each other need of a method: draws of latents, and a partner that stands still."""
+"""What networks that play against each other need of a method: draws of latents, and a partner that stands still."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from sao import distributed, randomness
+from sao.errors import InputError
 
 
 @contextmanager
@@ -24,3 +25,8 @@ def normal_rows(shape: tuple[int, ...], batch: int, seed: int, purpose: str, ste
     """This process's rows (n, *shape) of the standard normal draws of a global batch."""
     rows = distributed.local_slice(batch)
     return randomness.normal(seed, purpose, step, rows, shape, like.device).to(like.dtype)
+
+
+def images_only(shape: tuple[int, ...], name: str) -> None:
+    if len(shape) == 1:
+        raise InputError(f"method {name} is for images, and this data is vectors: choose another --method")

@@ -17,7 +17,7 @@ from sao.errors import InputError
 from sao.methods.architecture import image_shape
 from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars, TrainingData, evaluating
 from sao.methods.optimisers import AdamW
-from sao.methods.players import frozen, normal_rows
+from sao.methods.players import frozen, images_only, normal_rows
 from sao.methods.reclustering import cluster_again, cluster_anew, means_of, nearest
 from sao.methods.views import spread
 from sao.networks import Discriminator
@@ -47,6 +47,7 @@ class Options(MethodOptions):
     generator_optimiser: AdamW = Field(default=ADAM, description="how the generator is updated")
 
     def build(self, context: Context) -> "SelfConditioned":
+        images_only(context.shape, self.name)
         if min(self.clustered, context.samples) < self.clusters:
             raise InputError(
                 f"method.clusters is {self.clusters} but only {min(self.clustered, context.samples)} images are clustered: "

@@ -16,7 +16,7 @@ from sao.data.adaptive import augmented, draws_for
 from sao.methods.architecture import image_shape
 from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars
 from sao.methods.optimisers import AdamW
-from sao.methods.players import frozen, normal_rows
+from sao.methods.players import frozen, images_only, normal_rows
 from sao.methods.views import spread
 from sao.networks import MovingAverage
 from sao.networks.stylegan2 import StyleGenerator
@@ -50,6 +50,7 @@ class Options(MethodOptions):
     generator_optimiser: AdamW = Field(default=ADAM, description="how the generator is updated, before lazy scaling")
 
     def build(self, context: Context) -> "StyleGAN2":
+        images_only(context.shape, self.name)
         return StyleGAN2(self, context)
 
 

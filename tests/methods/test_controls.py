@@ -17,6 +17,7 @@ PLAYERS = {
     "biggan": {"discriminator", "generator"},
     "self_conditioned": {"discriminator", "generator"},
     "stylegan2": {"discriminator", "generator"},
+    "bigbigan": {"discriminator", "generator", "encoder"},
     "simclr": {"network"},
     "vicreg": {"network"},
     "mae": {"network"},

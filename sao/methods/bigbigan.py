@@ -1,0 +1,151 @@
+"""BigBiGAN: an encoder learns to invert the generator, because the discriminator sees images together with their latents.
+
+Pairs of a real image and what the encoder makes of it stand against pairs of a generated image and the latent it came from.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from sao import distributed
+from sao.data.augmentation import Augmentation
+from sao.methods.architecture import GeneratorOptions, encoder_for, image_shape
+from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars, total
+from sao.methods.optimisers import AdamW
+from sao.methods.players import frozen, images_only, normal_rows
+from sao.methods.views import spread
+from sao.networks import MovingAverage
+from sao.networks.bigbigan import ImageTower, JointDiscriminator, LatentEncoder
+from sao.options import Decay, PositiveInt
+
+MOMENTA = (0.0, 0.999)
+SCORES = ("image", "latent", "joint")
+
+
+class Options(MethodOptions):
+    """BigBiGAN: a generator and the encoder that inverts it."""
+
+    name: Literal["bigbigan"] = "bigbigan"
+    generates: ClassVar[bool] = True
+    generator: GeneratorOptions = Field(default=GeneratorOptions(latent_size=120), description="the network that makes samples")
+    width: PositiveInt = Field(default=64, description="channels of the discriminator are multiples of it")
+    joint_width: PositiveInt = Field(default=256, description="units of the discriminator's layers for latents and for pairs")
+    joint_depth: PositiveInt = Field(default=3, description="layers of each of the two")
+    head_width: PositiveInt = Field(
+        default=256, description="units of the layers between the encoder's features and its latents"
+    )
+    head_depth: PositiveInt = Field(default=2, description="those layers")
+    discriminator_steps: PositiveInt = Field(
+        default=2, description="updates of the discriminator in a step, on one real batch with fresh draws"
+    )
+    discriminator_optimiser: AdamW = Field(
+        default=AdamW(learning_rate=2e-4, betas=MOMENTA), description="how the discriminator is updated"
+    )
+    generator_optimiser: AdamW = Field(
+        default=AdamW(learning_rate=5e-5, betas=MOMENTA), description="how the generator is updated"
+    )
+    encoder_optimiser: AdamW = Field(default=AdamW(learning_rate=5e-4, betas=MOMENTA), description="how the encoder is updated")
+    average: Decay = Field(
+        default=0.99, description="decay of the moving averages of encoder and generator, which are what is used later"
+    )
+    augmentation: Augmentation = Field(default=Augmentation(), description="of the real images")
+
+    def build(self, context: Context) -> "BigBiGAN":
+        images_only(context.shape, self.name)
+        return BigBiGAN(self, context)
+
+
+class BigBiGAN(Generative):
+    headline = ("discriminator/joint", "generator/joint")
+
+    def __init__(self, options: Options, context: Context) -> None:
+        super().__init__()
+        channels, size = image_shape(context.shape, options.name)
+        latent_size = options.generator.latent_size
+        backbone = encoder_for(context.encoder, context.shape)
+        self.encoder = LatentEncoder(backbone, latent_size, options.head_width, options.head_depth)
+        self.generator = options.generator.build(context.shape)
+        tower = ImageTower(size, channels, options.width)
+        self.discriminator = JointDiscriminator(tower, latent_size, options.joint_width, options.joint_depth)
+        self.average_encoder = MovingAverage(self.encoder, options.average)
+        self.average_generator = MovingAverage(self.generator, options.average)
+        self.latent_shape = (latent_size,)
+        self.options, self.batch, self.seed = options, context.batch, context.seed
+        self.optimisers = {
+            "discriminator": options.discriminator_optimiser.build(self.discriminator.parameters()),
+            "generator": options.generator_optimiser.build(self.generator.parameters()),
+            "encoder": options.encoder_optimiser.build(self.encoder.parameters()),
+        }
+
+    # --- the players -------------------------------------------------------------------------------------------------
+
+    def step(self, batch: Batch, step: int) -> Scalars:
+        real = self.options.augmentation(batch.inputs, self.seed, "discriminator", step, self.batch)
+        scalars: Scalars = {}
+        for turn in range(self.options.discriminator_steps):
+            scalars = self._update_discriminator(real, f"discriminator {turn}", step)
+        scalars |= self._update_generator_and_encoder(real, step)
+        self.average_generator.update(self.generator)
+        self.average_encoder.update(self.encoder)
+        return scalars
+
+    def _update_discriminator(self, real: Tensor, purpose: str, step: int) -> Scalars:
+        """Of each of the three scores max(0, 1 − s) for (x, E(x)) and max(0, 1 + s) for (G(z), z)."""
+        with torch.no_grad():
+            images, latents, means = self._pairs(real, purpose, step)
+        of_real, of_fake, means = self._scored(images, latents, means)
+        hinges = F.relu(1 - of_real).mean(0) + F.relu(1 + of_fake).mean(0)
+        losses = dict(zip(SCORES, hinges.unbind(), strict=True))
+        return self.descend("discriminator", losses, {"spread": spread(means)})
+
+    def _update_generator_and_encoder(self, real: Tensor, step: int) -> Scalars:
+        """Of each of the three scores s for (x, E(x)) and −s for (G(z), z): the opposite of what the discriminator wants."""
+        players = ("generator", "encoder")
+        with frozen(self.discriminator):
+            of_real, of_fake, _ = self._scored(*self._pairs(real, "generator", step))
+            losses = dict(zip(SCORES, (of_real.mean(0) - of_fake.mean(0)).unbind(), strict=True))
+            for name in players:
+                self.optimisers[name].zero_grad()
+            total(losses).backward()
+        distributed.sum_gradients([*self.generator.parameters(), *self.encoder.parameters()])
+        return self.update("generator", losses, {}) | self.update("encoder", {}, {})
+
+    def _pairs(self, real: Tensor, purpose: str, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Images and latents of the real pairs and, after them, of the generated ones; also the means of the real latents."""
+        drawn = [
+            normal_rows(self.latent_shape, self.batch, self.seed, f"{purpose} {what}", step, real)
+            for what in ("latents", "deviations")
+        ]
+        with self.passes(real):
+            fake = self.generator(drawn[0]).to(real.dtype)
+            mean, deviation = (part.to(real.dtype) for part in self.encoder(real))
+        # Without the deviation the encoder is a function, and may send every image to one latent.
+        return torch.cat([real, fake]), torch.cat([mean + deviation * drawn[1], drawn[0]]), mean.detach()
+
+    def _scored(self, images: Tensor, latents: Tensor, means: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores (batch, 3) of the real and of the generated pairs, and the means, of the global batch, in one message."""
+        with self.passes(images):
+            scores = self.discriminator(images, latents).to(images.dtype)
+        rows = distributed.gather(torch.cat([*scores.chunk(2), means], dim=1), self.batch)
+        return rows[:, :3], rows[:, 3:6], rows[:, 6:]
+
+    # --- use ---------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def features(self, inputs: Tensor) -> Tensor:
+        return self.average_encoder.network.features(inputs)  # pyright: ignore[reportCallIssue]
+
+    @torch.no_grad()
+    def embeddings(self, inputs: Tensor) -> Tensor:
+        return self.smooth_function(inputs)
+
+    def smooth_function(self, inputs: Tensor) -> Tensor:
+        """The most probable latent."""
+        return self.average_encoder.network(inputs)[0]
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor) -> Tensor:
+        return self.average_generator.network(latents)

@@ -1,0 +1,150 @@
+"""BigBiGAN: whole steps against a slow reference, who moves when, and an encoder that does not collapse."""
+
+import copy
+
+import generative
+import pytest
+import reference_generative
+import tiny
+import torch
+from reference_step import AdamW, Average
+from test_structural_step import assert_alike
+from torch import Tensor
+
+from sao.errors import InputError
+from sao.methods.bigbigan import BigBiGAN
+
+BATCH, SHAPE, LATENT = 6, (1, 8, 8), 4
+OPTIMISERS = {
+    "discriminator": generative.DISCRIMINATOR,
+    "generator": generative.GENERATOR,
+    "encoder": {"learning_rate": 4e-3, "betas": (0.3, 0.8), "weight_decay": 0.05},
+}
+SMALL = {"width": 3, "joint_width": 5, "joint_depth": 2, "head_width": 6, "head_depth": 2, "average": 0.8}
+
+
+def built(**options) -> BigBiGAN:
+    players = {f"{name}_optimiser": values for name, values in OPTIMISERS.items()}
+    own = {**SMALL, **players, "generator": {"width": 4, "depth": 1, "latent_size": LATENT}, **options}
+    encoder = {"name": "resnet", "widths": [4, 8], "blocks": 1}
+    method = generative.built(SHAPE, 100, BATCH, encoder, name="bigbigan", **own)
+    assert isinstance(method, BigBiGAN)
+    return method
+
+
+def learner(**options) -> BigBiGAN:
+    method = tiny.method(method="bigbigan", **options)
+    assert isinstance(method, BigBiGAN)
+    return method
+
+
+@pytest.mark.parametrize("discriminator_steps", [1, 2])
+def test_steps_are_those_of_the_reference(discriminator_steps):
+    method = built(discriminator_steps=discriminator_steps)
+    networks = {name: copy.deepcopy(getattr(method, name)) for name in OPTIMISERS}
+    players = {name: reference_generative.Player(networks[name], AdamW(**options)) for name, options in OPTIMISERS.items()}
+    averages = [Average(copy.deepcopy(a.network), 0.8) for a in (method.average_generator, method.average_encoder)]
+    expected = reference_generative.BigBiGAN(*players.values(), *averages, discriminator_steps)
+    images = generative.images(3 * BATCH, SHAPE)
+    for number in range(3):
+
+        def draws(purpose: str, number: int = number) -> tuple[Tensor, Tensor]:
+            first, second = (generative.drawn(f"{purpose} {what}", number, BATCH, LATENT) for what in ("latents", "deviations"))
+            return first, second
+
+        real = images[number * BATCH : (number + 1) * BATCH]
+        scalars, gradients = generative.step(method, real, number)
+        assert_alike(scalars, expected.step(real, draws), f"step {number}, logged")
+        for name, player in players.items():
+            updates = discriminator_steps if name == "discriminator" else 1
+            assert len(gradients[name]) == updates
+            for found, own in zip(gradients[name], player.gradients[-updates:], strict=True):
+                assert_alike(found, own, f"step {number}, gradient of {name}")
+        assert_alike(
+            generative.state(
+                d=method.discriminator,
+                g=method.generator,
+                e=method.encoder,
+                average_g=method.average_generator.network,
+                average_e=method.average_encoder.network,
+            ),
+            generative.state(
+                d=networks["discriminator"],
+                g=networks["generator"],
+                e=networks["encoder"],
+                average_g=expected.average_generator.network,
+                average_e=expected.average_encoder.network,
+            ),
+            f"step {number}, after it",
+            rtol=1e-8,
+        )
+
+
+def test_no_term_of_the_compared_steps_is_empty_and_hinges_are_on_both_sides():
+    method, images = built(), generative.images(BATCH, SHAPE)
+    scores, fakes, _ = method._scored(*method._pairs(images, "generator", 0))
+    assert bool((scores < 1).any())
+    scalars, _ = generative.step(method, images, 0)
+    assert all(abs(float(value)) > 1e-4 for value in scalars.values())
+    assert scores.shape == fakes.shape == (BATCH, 3)
+
+
+def test_augmented_images_are_what_everybody_sees():
+    plain, flipped = learner(), learner(method__augmentation__flip="true")
+    assert plain.step(tiny.batch(), 0)["discriminator/image"] != flipped.step(tiny.batch(), 0)["discriminator/image"]
+
+
+def test_everybody_moves_and_the_averages_follow():
+    method = learner()
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    tiny.make_steps(method, 0, 1)
+    after = method.state_dict()
+    for name, parameter in method.named_parameters():
+        if name.startswith("average_"):
+            continue
+        assert parameter.requires_grad
+        assert not torch.equal(before[name], after[name]), name
+        if not name.startswith("discriminator."):
+            player, _, rest = name.partition(".")
+            expected = before[name].lerp(after[name], 0.01)
+            torch.testing.assert_close(after[f"average_{player}.network.{rest}"], expected)
+
+
+def test_the_features_are_those_of_the_averaged_encoder():
+    method = learner()
+    tiny.make_steps(method, 0, 2)
+    images = tiny.batch().inputs
+    network = method.average_encoder.network
+    torch.testing.assert_close(method.features(images), network.features(images))  # pyright: ignore[reportCallIssue]
+    torch.testing.assert_close(method.embeddings(images), network(images)[0])
+
+
+def test_a_step_is_a_function_of_state_batch_and_step():
+    first, second, other = learner(), learner(), learner()
+    torch.manual_seed(1)
+    first.step(tiny.batch(), 5)
+    torch.manual_seed(2)
+    second.step(tiny.batch(), 5)
+    other.step(tiny.batch(), 6)
+    assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
+    assert not torch.equal(first.encoder.output.weight, other.encoder.output.weight)
+
+
+def test_vectors_are_refused_in_one_line():
+    with pytest.raises(InputError, match="method bigbigan is for images"):
+        tiny.config(method="bigbigan", encoder="perceptron").build_method((7,), 100, None)
+
+
+def test_it_learns_a_little_on_digits():
+    """Samples come nearer to the digits in the mean image; so few steps say nothing of the encoder."""
+    rates = {f"method__{player}_optimiser__learning_rate": 2e-3 for player in OPTIMISERS}
+    method = learner(method__average=0.9, **rates)
+    real = tiny.dataset().train.inputs(slice(None)).mean(0)
+    latents = torch.randn(200, *method.latent_shape, generator=torch.Generator().manual_seed(0))
+
+    def distance() -> float:
+        return float((method.decode(latents).mean(0) - real).norm())
+
+    before = distance()
+    tiny.make_steps(method, 0, 60)
+    assert distance() < 0.7 * before
