@@ -27,6 +27,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; `{self.prog} --help` shows what it takes")
 
 
+MANIFOLDS = ("spectral", "umap")
 AddCommand = Callable[..., Parser]  # (name, summary, options: whether it takes those of the configuration)
 
 
@@ -81,7 +82,8 @@ def _add_use(command: AddCommand) -> None:
     evaluate.add_argument("--data", help="other labelled data than the run's, prepared as the run's was")
     evaluate.add_argument("--rows", default="10000", help="at most so many samples of each part, or all (default: 10000)")
     evaluate.add_argument("--metrics", help="comma-separated names (default: all that the data allows)")
-    evaluate.add_argument("--feature", choices=("backbone", "embedding"), default="backbone")
+    evaluate.add_argument("--feature", choices=("backbone", "embedding", "layers"), default="backbone")
+    evaluate.add_argument("--manifold", choices=MANIFOLDS, default="spectral", help="how clusters along the manifold are found")
     evaluate.add_argument("--weights", choices=("ema", "raw"), default="ema")
     evaluate.add_argument("--samples", type=int, default=None, help="generated samples for generation metrics")
     evaluate.add_argument("--seed", type=int, default=0)
@@ -92,12 +94,13 @@ def _add_use(command: AddCommand) -> None:
     embed.add_argument("run", metavar="RUN")
     embed.add_argument("data", metavar="DATA")
     embed.add_argument("-o", "--output", required=True)
-    embed.add_argument("--feature", choices=("backbone", "embedding"), default="backbone")
+    embed.add_argument("--feature", choices=("backbone", "embedding", "layers"), default="backbone")
 
     cluster = command("cluster", "group data, and show each group's most central images")
     cluster.add_argument("run", metavar="RUN")
     cluster.add_argument("data", metavar="DATA")
-    cluster.add_argument("-k", type=int, required=True, help="number of clusters")
+    cluster.add_argument("-k", required=True, help="number of clusters, or auto to have one proposed")
+    cluster.add_argument("--manifold", choices=MANIFOLDS, help="clusters along the manifold instead of k-means")
     cluster.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
     cluster.add_argument("--seed", type=int, default=0)
 

@@ -4,7 +4,7 @@ import json
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -31,8 +31,8 @@ from sao.engine.step import make_step
 from sao.errors import InputError
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
 from sao.files import write_text
-from sao.methods import Method
-from sao.model import Model
+from sao.methods import FeatureName, Method
+from sao.model import Model, check_feature
 
 SOURCE = "an array in memory"  # stands in a saved run where a path would
 LENGTH_SCALE = 16.0
@@ -50,8 +50,9 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         Clusters of `predict`.
     steps : int or None, default=None
         Training steps; None chooses by the amount of data.
-    feature : {"backbone", "embedding"}, default="backbone"
-        What `transform` returns: the features of the backbone, or the unit embeddings that the objective sees.
+    feature : {"backbone", "embedding", "layers"}, default="backbone"
+        What `transform` returns: the features of the backbone, the unit embeddings that the objective sees, or the features
+        with the maps of every stage pooled to 2x2, which linear tasks gain from.
     options : dict or None, default=None
         Options of the configuration by their dotted names, for example {"train.batch": 64}; the rest is chosen to fit the data.
     device : str, default="auto"
@@ -86,7 +87,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         n_clusters: int = 8,
         *,
         steps: int | None = None,
-        feature: Literal["backbone", "embedding"] = "backbone",
+        feature: FeatureName = "backbone",
         options: dict[str, Any] | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
@@ -102,8 +103,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn from X; y is ignored. Ctrl-C ends the training early and keeps what was learnt."""
-        if self.feature not in ("backbone", "embedding"):
-            raise InputError(f'feature must be "backbone" or "embedding", got {self.feature!r}')
+        check_feature(self.feature)
         x = self._checked(X, reset=True)
         clusters = self.n_clusters
         if not isinstance(clusters, int | np.integer) or not 1 <= clusters <= len(x):
@@ -289,7 +289,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
 
     @torch.no_grad()
     def _features(self, samples: Samples, chunk: int = 256) -> np.ndarray:
-        function = self._exact.features if self.feature == "backbone" else self._exact.embeddings
+        function = self._exact.representation(self.feature)
         precision = next(self._exact.parameters())
         parts = [function(samples.inputs(slice(i, i + chunk)).to(precision)) for i in range(0, len(samples), chunk)]
         return torch.cat(parts).cpu().numpy()

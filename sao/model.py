@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -18,10 +18,13 @@ from sao.engine.pictures import to_pixels
 from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
-from sao.methods import Generative, Method, generative
+from sao.methods import FeatureName, Generative, Method, generative
 from sao.randomness import generator
 
-Feature = Literal["backbone", "embedding"]
+
+def check_feature(name: str) -> None:
+    if name not in get_args(FeatureName):
+        raise InputError(f"feature must be one of {', '.join(get_args(FeatureName))}, got {name!r}")
 
 
 class Model:
@@ -35,12 +38,10 @@ class Model:
     def device(self) -> torch.device:
         return next(self.method.parameters()).device
 
-    def embed(self, x: np.ndarray | Samples, feature: Feature = "backbone", chunk: int = 256) -> np.ndarray:
+    def embed(self, x: np.ndarray | Samples, feature: FeatureName = "backbone", chunk: int = 256) -> np.ndarray:
         """Features (n, d) of images (n, h, w[, c]) as uint8, or of vectors (n, d) in their original units."""
-        if feature not in ("backbone", "embedding"):
-            raise InputError(f'feature must be "backbone" or "embedding", got {feature!r}')
-        function = self.method.features if feature == "backbone" else self.method.embeddings
-        return extract(function, self.samples(x), self.device, chunk)
+        check_feature(feature)
+        return extract(self.method.representation(feature), self.samples(x), self.device, chunk)
 
     def predict(self, x: np.ndarray | Samples, k: int | None = None, seed: int = 0) -> np.ndarray:
         """Clusters (n,) of the features. The first call, and every call with `k`, fits the clusters to these samples."""

@@ -51,7 +51,7 @@ def _evaluate_file(path: Path, names: list[str] | None, rows: int | None, argume
         None if part is None else part.select(chosen_rows(len(part), part.labels, rows, arguments.seed)) for part in parts
     )
     assert train is not None
-    found = _measured({LEARNT: (train, test)}, _plan(names, rows), arguments.seed)
+    found = _measured({LEARNT: (train, test)}, _plan(names, rows, arguments), arguments.seed)
     _report(found, samples, found.metrics, [], target, before, arguments.verbose)
 
 
@@ -71,7 +71,7 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
     if arguments.data is not None:
         facts["data"] = arguments.data
     of_features = None if names is None else [name for name in names if name not in GENERATION]
-    plan, pairs = _plan(of_features, rows), None
+    plan, pairs = _plan(of_features, rows, arguments), None
     if names is None or of_features:
         untrained = None
         if names is None:
@@ -102,11 +102,14 @@ def _data(run: "Run", model: "Model", other: str | None) -> "Dataset":
     return opened.dataset
 
 
-def _plan(names: list[str] | None, rows: int | None) -> "Plan":
+def _plan(names: list[str] | None, rows: int | None, arguments: Namespace) -> "Plan":
     """Everything that the data allows; or what was asked for, and an error where the data does not allow it."""
     from sao.engine.evaluate import Plan
+    from sao.evaluation.manifold import check_algorithm
 
-    return Plan(None, rows) if names is None else Plan(tuple(names), rows, strict=True)
+    check_algorithm(arguments.manifold)
+    asked = None if names is None else tuple(names)
+    return Plan(asked, rows, strict=names is not None, manifold=arguments.manifold)
 
 
 def _measured(pairs: Any, plan: "Plan", seed: int) -> "Evaluation":

@@ -13,10 +13,11 @@ import numpy as np
 from sao.data.samples import Dataset, Images, Samples
 from sao.engine.features import Function, extract, raw_inputs, raw_size
 from sao.evaluation.features import ONE_SPLIT, Features
+from sao.evaluation.manifold import Manifold
 from sao.evaluation.result import Metric
 from sao.evaluation.suite import evaluate
 from sao.evaluation.verdict import Verdict, pca, verdict_of
-from sao.methods import Method
+from sao.methods import FeatureName, Method
 
 LEARNT = "learnt"
 RAW_CELLS = 2**25  # numbers of raw inputs that are looked at: larger images are averaged down
@@ -39,6 +40,7 @@ class Plan:
     clusters: int | None = None
     unlabelled: tuple[str, ...] | None = None
     strict: bool = False
+    manifold: Manifold = "spectral"  # how clusters along the manifold are found
 
     def restarts_for(self, classes: int | None) -> int:
         if self.clusters is None or classes is None:
@@ -48,7 +50,9 @@ class Plan:
 
 WATCHED = Plan(("kmeans", "probe", "knn1", "knn5", "effective_rank"), rows=5000, restarts=5, unlabelled=("effective_rank",))
 SUMMARISED = Plan(
-    ("kmeans", "svm", "knn1", "knn5", "effective_rank"), clusters=1000, unlabelled=("effective_rank", "cluster_agreement")
+    ("kmeans", "kmeans_best", "manifold", "svm", "knn1", "knn5", "effective_rank"),
+    clusters=1000,
+    unlabelled=("effective_rank", "cluster_agreement"),
 )
 
 
@@ -106,7 +110,7 @@ def representations(
     plan: Plan,
     seed: int = 0,
     untrained: Method | None = None,
-    feature: str = "backbone",
+    feature: FeatureName = "backbone",
     facts: Mapping[str, Any] | None = None,
     extract: Callable[..., np.ndarray] = extract,
 ) -> dict[str, Pair]:
@@ -120,7 +124,7 @@ def representations(
     def features(function: Function, more: Mapping[str, Any]) -> Pair:
         return chosen.pair(lambda part, rows: extract(function, part, device, rows=rows), {**facts, **more})
 
-    learnt = features(method.features if feature == "backbone" else method.embeddings, {"feature": feature})
+    learnt = features(method.representation(feature), {"feature": feature})
     if untrained is None:
         return {LEARNT: learnt}
     raw = chosen.raw(chosen.raw_columns, facts)
@@ -147,6 +151,7 @@ def measure(found: Mapping[str, Pair], plan: Plan, seed: int = 0, progress: Call
         repeats=plan.restarts_for(classes),
         lenient=not plan.strict,
         progress=progress,
+        manifold=plan.manifold,
     )
     verdict = verdict_of(metrics) if references else None
     metrics = metrics if verdict is None else verdict.metrics

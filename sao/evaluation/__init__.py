@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         precision_recall,
     )
     from sao.evaluation.kmeans import SphericalKMeans, best_kmeans, spherical_kmeans
+    from sao.evaluation.manifold import manifold_clustering, manifold_clusters, proposed_clusters
     from sao.evaluation.memorisation import Memorised, memorised
     from sao.evaluation.neighbours import knn_accuracy
     from sao.evaluation.partitions import ari, matched_accuracy, nmi, purity
@@ -45,6 +46,7 @@ _HOME = {
         "precision_recall",
     ),
     "kmeans": ("SphericalKMeans", "best_kmeans", "spherical_kmeans"),
+    "manifold": ("manifold_clustering", "manifold_clusters", "proposed_clusters"),
     "memorisation": ("Memorised", "memorised"),
     "neighbours": ("knn_accuracy",),
     "partitions": ("ari", "matched_accuracy", "nmi", "purity"),

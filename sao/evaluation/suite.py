@@ -10,6 +10,7 @@ from sao.errors import InputError
 from sao.evaluation.clusters import cluster_agreement, clustering, strict_kmeans_accuracy
 from sao.evaluation.features import Features
 from sao.evaluation.folds import cross_validated
+from sao.evaluation.manifold import Manifold, manifold_clustering
 from sao.evaluation.neighbours import knn_accuracy
 from sao.evaluation.probe import few_shot, linear_probe
 from sao.evaluation.rank import effective_rank, uniformity
@@ -20,10 +21,14 @@ SUPERVISED = ("svm", "kmeans_strict", "knn1", "knn5", "probe", "probe_1pct", "pr
 LABELLED = (
     "svm",
     "kmeans",
+    "kmeans_best",
     "kmeans_strict",
     "nmi",
     "purity",
     "ari",
+    "manifold",
+    "manifold_nmi",
+    "manifold_ari",
     "knn1",
     "knn5",
     "probe",
@@ -36,7 +41,8 @@ CLUSTERS_WITHOUT_LABELS = 10
 
 FEWEST = 20  # scored samples; with fewer a number says more about chance than about features
 FEWEST_OF_A_CLASS = 5  # on average, where clusters are matched with classes: three samples of three classes always match
-CLUSTERED = ("kmeans", "kmeans_strict", "nmi", "purity", "ari")
+MANIFOLD = ("manifold", "manifold_nmi", "manifold_ari")
+CLUSTERED = ("kmeans", "kmeans_best", "kmeans_strict", "nmi", "purity", "ari", *MANIFOLD)
 
 Progress = Callable[[str], None]
 
@@ -51,11 +57,12 @@ def evaluate(
     repeats: int = 20,
     lenient: bool = False,
     progress: Progress | None = None,
+    manifold: Manifold = "spectral",
 ) -> list[Metric]:
     """Metrics in the order asked for (default: all that the labels allow), then the same of each reference as `name/metric`.
 
     Without `test` there is one split: what is fitted to labels is cross-validated, and the protocol says so.
-    k is the number of clusters: that of classes unless given, 10 without labels.
+    k is the number of clusters: that of classes unless given, 10 without labels. `manifold` is how clusters along it are found.
     A split that is too small gives NaN and a caution; so does, if `lenient`, whatever else the data does not allow.
     """
     scored = train if test is None else test
@@ -63,7 +70,7 @@ def evaluate(
     measured: list[Metric] = []
     for prefix, (fitted, held_out) in {"": (train, test), **(reference or {})}.items():
         say = _prefixed(progress, prefix)
-        found = _measure(fitted, held_out, names, seed, k, repeats, lenient, say)
+        found = _measure(fitted, held_out, names, seed, k, repeats, manifold, lenient, say)
         measured += found if not prefix else [metric.renamed(f"{prefix}/{metric.name}") for metric in found]
     return measured
 
@@ -100,6 +107,7 @@ def _measure(
     seed: int,
     k: int | None,
     repeats: int,
+    manifold: Manifold,
     lenient: bool,
     say: Progress,
 ) -> list[Metric]:
@@ -113,7 +121,7 @@ def _measure(
         if reason is None:
             say(name)
             try:
-                results = _results(name, train, test, seed, k, repeats, say)
+                results = _results(name, train, test, seed, k, repeats, manifold, say)
                 found.update({metric.name: metric for metric in results})
             except InputError as error:
                 if not lenient:
@@ -126,12 +134,21 @@ def _measure(
 
 
 def _results(
-    name: str, train: Features, test: Features | None, seed: int, k: int | None, repeats: int, say: Progress
+    name: str,
+    train: Features,
+    test: Features | None,
+    seed: int,
+    k: int | None,
+    repeats: int,
+    manifold: Manifold,
+    say: Progress,
 ) -> list[Metric]:
     scored = train if test is None else test
     match name:
-        case "kmeans" | "nmi" | "purity" | "ari":  # one clustering yields all four
+        case "kmeans" | "kmeans_best" | "nmi" | "purity" | "ari":  # one clustering yields all five
             return clustering(scored.values, scored.labels, k, repeats, seed)
+        case "manifold" | "manifold_nmi" | "manifold_ari":
+            return manifold_clustering(scored.values, scored.labels, k, manifold, seed)
         case "effective_rank":
             return [effective_rank(scored.values)]
         case "uniformity":

@@ -13,8 +13,8 @@ from sao.evaluation.inputs import principal
 from sao.evaluation.result import Metric
 from sao.evaluation.suite import UNLABELLED, evaluate
 
-JUDGED = ("kmeans", "svm", "knn5")
-WORDS = {"kmeans": "k-means", "svm": "linear SVM", "knn5": "5-nearest-neighbour"}
+JUDGED = ("kmeans", "manifold", "svm", "knn5")
+WORDS = {"kmeans": "k-means", "manifold": "clusters along the manifold", "svm": "linear SVM", "knn5": "5-nearest-neighbour"}
 COLLAPSED = 1.5  # an effective rank this low means that nearly everything lies on one line
 COARSE = 0.02  # where differences must be larger than this to be seen, the number of samples is what limits
 

@@ -19,7 +19,7 @@ from sao.methods import (
     vicreg,
 )
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
-from sao.methods.method import Batch, Context, Generative, Method, MethodOptions, NonFiniteError, generative
+from sao.methods.method import Batch, Context, FeatureName, Generative, Method, MethodOptions, NonFiniteError, generative
 
 __all__ = [
     "ENCODERS",
@@ -28,6 +28,7 @@ __all__ = [
     "Batch",
     "Context",
     "EncoderOptions",
+    "FeatureName",
     "Generative",
     "Method",
     "MethodOptions",

@@ -1,10 +1,10 @@
 """What the engine knows of a learner: it makes one step on a batch, and turns samples into features."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,11 @@ from torch.optim import Optimizer
 from sao import distributed
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
 from sao.networks import MovingAverage
+from sao.networks.stages import with_stages
 from sao.options import Strict
 
 Scalars = dict[str, Tensor]
+FeatureName = Literal["backbone", "embedding", "layers"]
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,14 @@ class Method(nn.Module, ABC):
     def embeddings(self, inputs: Tensor) -> Tensor:
         """What the objective sees, (n, p); the features themselves where a method has no head."""
         return self.features(inputs)
+
+    @torch.no_grad()
+    def layers(self, inputs: Tensor) -> Tensor:
+        """The features and, pooled to 2x2, the maps of every stage that led to them."""
+        return with_stages(self, self.features, inputs)
+
+    def representation(self, name: FeatureName) -> Callable[[Tensor], Tensor]:
+        return {"backbone": self.features, "embedding": self.embeddings, "layers": self.layers}[name]
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
         """The function whose Jacobian is watched, with a graph."""

@@ -42,6 +42,9 @@ class ImageTower(ImageEncoder):
     def forward(self, inputs: Tensor) -> Tensor:
         return F.relu(self.blocks(self.arranged(inputs))).sum((2, 3))
 
+    def blocks_of_maps(self) -> nn.Sequential:
+        return self.blocks
+
 
 class ResidualPerceptron(nn.Module):
     """(n, inputs) → (n, width): a linear layer, then residual ones."""

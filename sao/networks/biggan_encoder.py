@@ -34,6 +34,9 @@ class BigGANEncoder(ImageEncoder):
     def forward(self, inputs: Tensor) -> Tensor:
         return F.relu(self.blocks(self.arranged(inputs))).sum((2, 3))
 
+    def blocks_of_maps(self) -> nn.Sequential:
+        return self.blocks
+
 
 class Block(nn.Module):
     """ReLU before each convolution, but not before the first of all, which sees pixels; pooling at the end."""

@@ -1,6 +1,7 @@
 """An encoder and the head behind it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 from torch import Tensor, nn
 
@@ -12,6 +13,10 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, inputs: Tensor) -> Tensor: ...
+
+    def blocks_of_maps(self) -> Iterable[nn.Module]:
+        """The parts whose outputs are maps (n, c, h, w) of the image, in their order; none where there are no maps."""
+        return ()
 
 
 class Discriminator(nn.Module):

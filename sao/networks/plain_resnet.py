@@ -52,6 +52,9 @@ class PlainResNet(ImageEncoder):
         x = self.pool(self.activation(self.norm(self.stem(self.arranged(inputs)))))
         return self.stages(x).mean((2, 3))
 
+    def blocks_of_maps(self) -> nn.Sequential:
+        return self.stages
+
 
 class PlainBlock(nn.Module):
     """Basic residual block; a stage's reduction is a stride of its first convolution and of the shortcut."""

@@ -52,6 +52,9 @@ class ResNet(ImageEncoder):
     def forward(self, inputs: Tensor) -> Tensor:
         return self.stages(self.activation(self.stem(self.arranged(inputs)))).mean((2, 3))
 
+    def blocks_of_maps(self) -> nn.Sequential:
+        return self.stages
+
 
 class Block(nn.Module):
     """Basic residual block; a stage's reduction is an average pool at the head of both branches."""

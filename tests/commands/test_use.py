@@ -18,6 +18,7 @@ from sao.data.samples import Images
 from sao.engine.data_place import with_data
 from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
+from sao.evaluation.manifold import manifold_clusters
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +220,20 @@ def test_cluster_writes_assignments_and_a_picture(run, pictures, tmp_path):
         assert picture.size == (120 + 12 * 34 + 2, 4 * 34 + 2)  # for each cluster its title and a row of twelve
 
 
+def test_cluster_proposes_a_number_and_follows_the_manifold(run, pictures, tmp_path, capsys):
+    out = str(tmp_path / "out")
+    assert main(["cluster", str(run), str(pictures), "-k", "auto", "--manifold", "spectral", "-o", out]) == 0
+    printed = capsys.readouterr().out
+    proposed = int(printed.split()[0])
+    assert f"{proposed} clusters: the eigenvalues of the graph of 20 nearest neighbours drop most" in printed
+    rows = assignments(tmp_path / "out")
+    assert {row["cluster"] for row in rows} == {str(cluster) for cluster in range(proposed)}
+    images = np.stack([np.asarray(Image.open(pictures / row["name"])) for row in rows])
+    features = sao.load(run).embed(images)
+    assert [int(row["cluster"]) for row in rows] == manifold_clusters(features, proposed).tolist()
+    assert all(0 < float(row["cosine"]) <= 1 for row in rows)
+
+
 def test_the_sheet_of_clusters_has_numbers_and_sizes(run, pictures, tmp_path, monkeypatch):
     titles = []
     monkeypatch.setattr("PIL.ImageDraw.ImageDraw.text", lambda self, place, title, **options: titles.append((place[1], title)))
@@ -282,7 +297,8 @@ def test_interpolation_ends_where_two_samples_are(run, tmp_path):
         (["embed", "nowhere", "digits", "-o", "f.npz"], "is not a run"),
         (["embed", "RUN", "digits", "-o", "f.txt"], "must end in"),
         (["embed", "RUN", "spirals", "-o", "f.npz"], "has samples of shape"),
-        (["cluster", "RUN", "digits", "-k", "0", "-o", "out"], "-k must be at least 1"),
+        (["cluster", "RUN", "digits", "-k", "0", "-o", "out"], "-k is '0': give a number of clusters, at least 1, or auto"),
+        (["cluster", "RUN", "digits", "-k", "some", "-o", "out"], "-k is 'some'"),
         (["cluster", "RUN", "digits", "-k", "99999", "-o", "out"], "k is 99999"),
         (["sample", "RUN", "-n", "0", "-o", "s.png"], "-n must be at least 1"),
         (["sample", "RUN", "-o", "s.gif"], "can be written as"),

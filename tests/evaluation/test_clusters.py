@@ -2,6 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
@@ -114,3 +115,17 @@ def test_bad_input(digits):
         cluster_agreement(x, 3, repeats=1)
     with pytest.raises(InputError, match="clusters has 2"):
         ari([0, 1], [0, 1, 2])
+
+
+def test_the_best_run_is_the_one_with_the_greatest_objective():
+    """Not the one with the most right labels: labels choose nothing."""
+    features = torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
+    labels = spherical_kmeans(features, 3, 8, seed=5)[2].assign(features).numpy()
+    runs = spherical_kmeans(features, 3, 8, seed=5)
+    objectives = [run.cosine_sum for run in runs]
+    scores = [matched_accuracy(run.assign(features), labels) for run in runs]
+    chosen = int(np.argmax(objectives))
+    assert scores[chosen] < max(scores)
+    best = clustering(features, labels, repeats=8, seed=5)[1]
+    assert (best.name, best.value, best.std) == ("kmeans_best", scores[chosen], None)
+    assert best.protocol["chosen"] == "the greatest sum of cosines"

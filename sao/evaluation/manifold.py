@@ -1,0 +1,184 @@
+"""Clusters along the manifold of the data: groups that are connected by neighbours, of whatever shape they are.
+
+`spectral` needs nothing beside SciPy: the leading eigenvectors of the graph of nearest neighbours, clustered by angle. `umap`
+needs the package umap-learn. Both see cosines only, as every clustering here.
+"""
+
+import importlib.util
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sao.errors import InputError
+from sao.evaluation.inputs import feature_matrix, label_codes, unit_rows
+from sao.evaluation.kmeans import best_kmeans
+from sao.evaluation.partitions import ari, matched_samples, nmi
+from sao.evaluation.result import Metric, accuracy
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+Manifold = Literal["spectral", "umap"]
+NEIGHBOURS = 20
+RESTARTS = 20  # of the k-means in the new coordinates
+UMAP_DIMENSIONS = 10
+CELLS = 2**24  # cosines in flight
+MOST_CLUSTERS = 30  # that are looked at when the number is to be proposed
+
+
+def manifold_clustering(
+    features: Any, labels: Any, k: int | None = None, algorithm: Manifold = "spectral", seed: int = 0
+) -> list[Metric]:
+    """Matched accuracy, NMI and ARI of the clusters along the manifold, fitted and matched on the scored features."""
+    features = feature_matrix("features", features)
+    codes, classes = label_codes("labels", labels, len(features))
+    k = len(classes) if k is None else k
+    clusters = manifold_clusters(features, k, algorithm, seed)
+    protocol = {
+        "algorithm": _described(algorithm),
+        "normalisation": "unit length",
+        "k": k,
+        "classes": len(classes),
+        "fitted_on": "the scored features",
+        "n_test": len(features),
+    }
+    matched = {**protocol, "matched_on": "the scored features", "matching": "optimal one-to-one"}
+    return [
+        accuracy("manifold", matched_samples(clusters, codes), matched),
+        Metric("manifold_nmi", nmi(clusters, codes), None, {**protocol, "nmi_mean": "arithmetic"}),
+        Metric("manifold_ari", ari(clusters, codes), None, protocol),
+    ]
+
+
+def manifold_clusters(features: Any, k: int, algorithm: Manifold = "spectral", seed: int = 0) -> Tensor:
+    """The cluster (n,) of each sample; the best of many k-means runs in coordinates that follow the neighbours."""
+    check_algorithm(algorithm)
+    features = feature_matrix("features", features)
+    if not 1 <= k <= len(features):
+        raise InputError(f"k is {k} but features has {len(features)} samples: choose k between 1 and the sample count")
+    if k == 1:
+        return torch.zeros(len(features), dtype=torch.long)
+    if algorithm == "umap":
+        return _umap_clusters(features, k, seed)
+    coordinates = spectral_coordinates(features, k, seed)[1]
+    return best_kmeans(coordinates, k, RESTARTS, seed).assign(coordinates)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A number of clusters and why."""
+
+    k: int
+    reason: str
+
+
+def proposed_clusters(features: Any, seed: int = 0) -> Proposal:
+    """How many groups the graph of neighbours falls into: the eigenvalues drop most after the last well separated group."""
+    features = feature_matrix("features", features)
+    most = min(MOST_CLUSTERS, len(features) - 2)
+    if most < 2:
+        raise InputError(f"{len(features)} samples are too few to propose a number of clusters: give -k")
+    values = spectral_coordinates(features, most + 1, seed)[0]
+    drops = values[1:most] - values[2 : most + 1]  # after 2, 3, … groups
+    k = int(drops.argmax()) + 2
+    second = np.sort(drops)[-2] if len(drops) > 1 else 0.0
+    return Proposal(
+        k,
+        f"the eigenvalues of the graph of {NEIGHBOURS} nearest neighbours drop most after {k} groups "
+        f"({drops[k - 2]:.3f}; the next largest drop is {second:.3f})",
+    )
+
+
+def spectral_coordinates(features: Tensor, dimensions: int, seed: int = 0) -> tuple[np.ndarray, Tensor]:
+    """The largest eigenvalues of the normalised graph of neighbours, falling, and their eigenvectors (n, dimensions)."""
+    from scipy.sparse import diags
+    from scipy.sparse.linalg import eigsh
+
+    graph = neighbour_graph(features)
+    roots = diags(1 / np.sqrt(np.asarray(graph.sum(axis=1)).ravel()))
+    normalised = (roots @ graph @ roots).tocsr()
+    n = len(features)
+    if dimensions >= n - 1 or n <= 200:  # too few rows for an iteration; they cost nothing
+        values, vectors = np.linalg.eigh(normalised.toarray())
+    else:
+        start = np.random.default_rng(seed).standard_normal(n)
+        values, vectors = eigsh(normalised, k=dimensions, which="LA", v0=start)
+    order = np.argsort(-values)[:dimensions]
+    return values[order], torch.from_numpy(np.ascontiguousarray(vectors[:, order])).float()
+
+
+def neighbour_graph(features: Tensor) -> "csr_matrix":
+    """Symmetric weights between each sample and its nearest ones, scaled by how dense its surroundings are.
+
+    The weight falls with the distance beyond the nearest neighbour, at a rate that gives every sample the same total
+    (McInnes et al. 2018); two samples are joined where either sees the other.
+    """
+    from scipy.sparse import csr_matrix
+
+    n = len(features)
+    count = min(NEIGHBOURS, n - 1)
+    neighbours, distances = _nearest(unit_rows(features), count)
+    weights = _weights(distances)
+    rows = np.repeat(np.arange(n), count)
+    graph = csr_matrix((weights.ravel(), (rows, neighbours.ravel())), shape=(n, n))
+    return (graph + graph.T - graph.multiply(graph.T)).tocsr()
+
+
+def _nearest(units: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places and distances of each row's nearest others, (n, count) each."""
+    places, cosines = [], []
+    for first in range(0, len(units), rows := max(1, CELLS // len(units))):
+        part = units[first : first + rows]
+        products = part @ units.mT
+        own = torch.arange(len(part))
+        products[own, own + first] = -torch.inf
+        found = products.topk(count, dim=1)
+        places.append(found.indices)
+        cosines.append(found.values)
+    distances = (2 - 2 * torch.cat(cosines).double()).clamp_min(0).sqrt()
+    return torch.cat(places).cpu().numpy(), distances.cpu().numpy()
+
+
+def _weights(distances: np.ndarray) -> np.ndarray:
+    """exp(-(distance - nearest) / scale) with the scale at which a row sums to log2 of its length; found by bisection."""
+    beyond = distances - distances[:, :1]
+    target = max(np.log2(distances.shape[1]), 1.0)
+    low = np.full((len(distances), 1), 1e-6)
+    high = np.full((len(distances), 1), 1e3)
+    for _ in range(60):
+        middle = np.sqrt(low * high)
+        small = np.exp(-beyond / middle).sum(axis=1, keepdims=True) < target
+        low, high = np.where(small, middle, low), np.where(small, high, middle)
+    return np.exp(-beyond / high)
+
+
+def _umap_clusters(features: Tensor, k: int, seed: int) -> Tensor:
+    import warnings
+
+    from sklearn.cluster import KMeans
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a seeded run says that it uses one thread
+        from umap import UMAP  # pyright: ignore[reportMissingImports]
+
+        count = min(NEIGHBOURS, len(features) - 1)
+        dimensions = min(UMAP_DIMENSIONS, len(features) - 2)
+        umap = UMAP(n_components=dimensions, n_neighbors=count, min_dist=0.0, metric="cosine", random_state=seed)
+        coordinates = umap.fit_transform(features.cpu().numpy())
+    return torch.from_numpy(KMeans(k, n_init=RESTARTS, random_state=seed).fit_predict(coordinates)).long()
+
+
+def check_algorithm(algorithm: str) -> None:
+    if algorithm not in get_args(Manifold):
+        raise InputError(f"unknown manifold {algorithm!r}: there are {' and '.join(get_args(Manifold))}")
+    if algorithm == "umap" and importlib.util.find_spec("umap") is None:
+        raise InputError("umap-learn is not installed: pip install 'sao[manifold]', or use spectral")
+
+
+def _described(algorithm: Manifold) -> str:
+    if algorithm == "umap":
+        return f"UMAP ({UMAP_DIMENSIONS} dimensions, {NEIGHBOURS} neighbours, min_dist 0, cosine), best of {RESTARTS} k-means"
+    return f"spectral on the graph of {NEIGHBOURS} neighbours by cosine, best of {RESTARTS} spherical k-means"

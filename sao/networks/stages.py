@@ -1,0 +1,32 @@
+"""The maps that an encoder makes on its way, pooled, beside its features: linear tasks gain from the earlier ones."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sao.errors import InputError
+from sao.networks.discriminator import Encoder
+
+CELLS = 2  # a map is averaged to so many cells a side
+
+
+def with_stages(network: nn.Module, features: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+    """(n, b + 4 · sum of the stages' widths): the features, and the last map of every stage averaged to 2x2.
+
+    The maps are those of whichever encoders inside the network the features come from.
+    """
+    maps: list[Tensor] = []
+    blocks = [block for part in network.modules() if isinstance(part, Encoder) for block in part.blocks_of_maps()]
+    hooks = [block.register_forward_hook(lambda _block, _inputs, output: maps.append(output)) for block in blocks]
+    try:
+        last = features(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not maps:
+        raise InputError("feature layers is for encoders that make maps of an image in stages: use backbone or embedding")
+    ends = [earlier for earlier, later in pairwise(maps) if earlier.shape != later.shape] + maps[-1:]
+    return torch.cat([last, *(F.adaptive_avg_pool2d(stage, CELLS).flatten(1).to(last) for stage in ends)], dim=1)

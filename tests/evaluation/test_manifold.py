@@ -1,0 +1,129 @@
+"""Clusters along the manifold: groups of any shape, against brute force and scikit-learn."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import SpectralClustering
+from sklearn.datasets import load_digits
+from sklearn.neighbors import NearestNeighbors
+
+from sao.errors import InputError
+from sao.evaluation.kmeans import best_kmeans
+from sao.evaluation.manifold import (
+    NEIGHBOURS,
+    manifold_clustering,
+    manifold_clusters,
+    neighbour_graph,
+    proposed_clusters,
+    spectral_coordinates,
+)
+from sao.evaluation.partitions import ari, matched_accuracy
+
+
+def arcs(groups: int = 4, samples: int = 150, noise: float = 0.02) -> tuple[torch.Tensor, np.ndarray]:
+    """Long arcs on a sphere, side by side: near along an arc, apart across, and far longer than they are apart."""
+    draws = np.random.default_rng(0)
+    angle = draws.uniform(0, 4.5, (groups, samples))
+    height = (np.linspace(-0.75, 0.75, groups)[:, None] + noise * draws.standard_normal((groups, samples))).clip(-0.95, 0.95)
+    points = np.stack([np.cos(angle) * np.sqrt(1 - height**2), np.sin(angle) * np.sqrt(1 - height**2), height], axis=-1)
+    return torch.from_numpy(points.reshape(-1, 3)).float(), np.repeat(np.arange(groups), samples)
+
+
+def blobs() -> tuple[torch.Tensor, np.ndarray]:
+    """Five groups in sixteen dimensions, far apart."""
+    labels = np.repeat(np.arange(5), 60)
+    noise = torch.randn(300, 16, generator=torch.Generator().manual_seed(0))
+    return 2 * torch.eye(16)[labels] + 0.25 * noise, labels
+
+
+def test_arcs_are_found_where_round_clusters_are_not():
+    points, labels = arcs()
+    assert matched_accuracy(best_kmeans(points, 4).assign(points), labels) < 0.7
+    assert matched_accuracy(manifold_clusters(points, 4), labels) == 1.0
+
+
+def test_the_graph_joins_each_sample_with_its_nearest_by_cosine():
+    points = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)) * torch.linspace(0.1, 9, 60)[:, None]
+    graph = neighbour_graph(points).toarray()
+    nearest = NearestNeighbors(n_neighbors=NEIGHBOURS + 1, metric="cosine").fit(points).kneighbors(return_distance=False)
+    seen = np.zeros_like(graph, dtype=bool)
+    seen[np.arange(60)[:, None], nearest[:, :NEIGHBOURS]] = True
+    assert np.array_equal(graph > 0, seen | seen.T)
+    assert np.allclose(graph, graph.T)
+    assert not graph.diagonal().any()
+    assert graph.max() == pytest.approx(1.0)  # a sample and its nearest
+
+
+def test_each_sample_gives_its_neighbours_the_same_total():
+    from sao.evaluation.manifold import _nearest, _weights
+
+    units = torch.nn.functional.normalize(torch.randn(200, 4, generator=torch.Generator().manual_seed(1)))
+    weights = _weights(_nearest(units, NEIGHBOURS)[1])
+    assert np.allclose(weights.sum(axis=1), np.log2(NEIGHBOURS), rtol=1e-6)
+
+
+def test_coordinates_are_eigenvectors_of_the_normalised_graph():
+    points, _ = arcs(noise=0.1)
+    values, vectors = spectral_coordinates(points, 6)
+    graph = neighbour_graph(points).toarray()
+    roots = np.sqrt(graph.sum(axis=1))
+    normalised = graph / roots[:, None] / roots
+    assert np.allclose(normalised @ vectors.double().numpy(), vectors.double().numpy() * values, atol=1e-5)
+    assert np.allclose(values, np.linalg.eigvalsh(normalised)[::-1][:6], atol=1e-6)
+
+
+def test_digits_are_grouped_at_least_as_well_as_by_scikit_learn():
+    pixels, labels = load_digits(return_X_y=True)
+    features = torch.from_numpy(pixels).float()
+    ours = manifold_clusters(features, 10)
+    theirs = SpectralClustering(10, affinity="nearest_neighbors", n_neighbors=NEIGHBOURS, random_state=0).fit_predict(pixels)
+    assert ari(ours, labels) > ari(theirs, labels) - 0.02
+    assert matched_accuracy(ours, labels) > matched_accuracy(best_kmeans(features, 10).assign(features), labels)
+
+
+def test_metrics_say_how_they_were_found():
+    points, labels = arcs()
+    matched, information, rand = manifold_clustering(points, labels)
+    assert [metric.name for metric in (matched, information, rand)] == ["manifold", "manifold_nmi", "manifold_ari"]
+    assert matched.value == information.value == rand.value == 1.0
+    assert matched.protocol["algorithm"].startswith("spectral on the graph of 20 neighbours")
+    assert matched.protocol["k"] == 4
+    assert matched.right is not None
+
+
+def test_a_number_is_proposed_with_its_reason():
+    points, _ = blobs()
+    proposal = proposed_clusters(points)
+    assert proposal.k == 5
+    assert "after 5 groups" in proposal.reason
+
+
+def test_the_same_seed_gives_the_same_clusters():
+    points, _ = arcs(noise=0.15)
+    assert torch.equal(manifold_clusters(points, 3, seed=1), manifold_clusters(points, 3, seed=1))
+
+
+def test_small_and_degenerate_data_are_clustered():
+    assert manifold_clusters(torch.eye(3), 1).tolist() == [0, 0, 0]
+    assert len(set(manifold_clusters(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), 2).tolist())) == 2
+    doubles = torch.eye(2).repeat_interleave(30, dim=0)  # all distances within a group are zero
+    assert matched_accuracy(manifold_clusters(doubles, 2), np.repeat([0, 1], 30)) == 1.0
+
+
+def test_umap_where_it_is_installed_finds_groups():
+    pytest.importorskip("umap", exc_type=ImportError)
+    points, labels = blobs()
+    assert matched_accuracy(manifold_clusters(points, 5, "umap"), labels) == 1.0
+
+
+def test_bad_requests_are_one_line(monkeypatch):
+    points = torch.eye(4)
+    with pytest.raises(InputError, match="unknown manifold 'tsne': there are spectral and umap"):
+        manifold_clusters(points, 2, "tsne")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="k is 9 but features has 4 samples"):
+        manifold_clusters(points, 9)
+    with pytest.raises(InputError, match="too few to propose"):
+        proposed_clusters(torch.eye(3))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"umap-learn is not installed: pip install 'sao\[manifold\]'"):
+        manifold_clusters(points, 2, "umap")

@@ -1,0 +1,44 @@
+"""Features with the maps of the stages: which maps they are, and that taking them leaves nothing behind."""
+
+import pytest
+import tiny
+import torch
+
+from sao.errors import InputError
+from sao.networks import ResNet
+from sao.networks.stages import with_stages
+
+
+def test_the_last_map_of_each_stage_is_pooled_beside_the_features():
+    network = ResNet(3, widths=(4, 8), blocks=(2, 1), downsample=(False, True))
+    inputs = torch.randn(5, 3, 8, 8)
+    found = with_stages(network, network, inputs)
+    first = network.stages[:2](network.activation(network.stem(network.arranged(inputs))))
+    second = network.stages[2](first)
+    pooled = [stage.unflatten(3, (2, -1)).unflatten(2, (2, -1)).mean((3, 5)).flatten(1) for stage in (first, second)]
+    torch.testing.assert_close(found, torch.cat([network(inputs), *pooled], dim=1))
+    assert not any(block._forward_hooks for block in network.modules())
+
+
+def test_hooks_are_gone_after_an_error():
+    network = ResNet(3, widths=(4,), blocks=(1,), downsample=(False,))
+    with pytest.raises(ValueError):
+        with_stages(network, network, torch.randn(5, 2, 8, 8))
+    assert not any(block._forward_hooks for block in network.modules())
+
+
+@pytest.mark.parametrize("name", ["structural", "simclr", "biggan", "bigbigan", "supervised"])
+def test_every_learner_with_maps_has_layers_of_the_weights_it_is_evaluated_with(name):
+    method = tiny.method(method=name).eval()
+    inputs = tiny.batch().inputs
+    layers, features = method.layers(inputs), method.features(inputs)
+    assert layers.shape[1] > features.shape[1]
+    torch.testing.assert_close(layers[:, : features.shape[1]], features)
+    assert not layers.requires_grad
+
+
+@pytest.mark.parametrize("name", ["mae", "ddpm"])
+def test_an_encoder_without_maps_says_so(name):
+    method = tiny.method(method=name).eval()
+    with pytest.raises(InputError, match="feature layers is for encoders that make maps"):
+        method.layers(tiny.batch().inputs)
