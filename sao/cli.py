@@ -129,7 +129,8 @@ def _add_study(command: AddCommand) -> None:
     reproduce.add_argument(
         "target",
         metavar="TARGET",
-        help="figure2: the double spirals, six panels and their numbers; table2: augmentations; table4: the objectives",
+        help="figure2: the double spirals, six panels and their numbers; table1: self-supervised systems; "
+        "table2: augmentations; table4: the objectives",
     )
     reproduce.add_argument("--out", help="folder for runs and results (default: runs/TARGET, for tables runs/TARGET-SCALE)")
     reproduce.add_argument("--seeds", default="0", help="for example 0,1,2; the first one is drawn (default: 0)")

@@ -64,3 +64,27 @@ class MemoryBank(nn.Module):
         """The filled rows of (embeddings, keys), in no particular order."""
         filled = int(self.filled)
         return self.embeddings[:filled], self.keys[:filled]
+
+
+class Queue(nn.Module):
+    """The last rows of a batch at each step, in no particular order.
+
+    Where a batch goes follows from its step, so that no tensor is read to know it.
+    """
+
+    rows: Tensor
+
+    def __init__(self, rows: Tensor) -> None:
+        """`rows` (m, p) are there at the start."""
+        super().__init__()
+        self.register_buffer("rows", rows)
+
+    @torch.no_grad()
+    def push(self, rows: Tensor, step: int) -> None:
+        """Replace the oldest; of a batch larger than the queue the last rows stay."""
+        size, end = len(self.rows), (step + 1) * len(rows)
+        rows = rows[-size:]
+        start = (end - len(rows)) % size
+        before_the_end = min(len(rows), size - start)
+        self.rows[start : start + before_the_end] = rows[:before_the_end]
+        self.rows[: len(rows) - before_the_end] = rows[before_the_end:]

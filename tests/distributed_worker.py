@@ -42,6 +42,13 @@ CASES: dict[str, dict[str, Any]] = {
     "vicreg": {"method": "vicreg", **_VIEWS, "method__average": 0.9},
     "mae": {"method": "mae", "method__mask": 0.5},
     "ddpm": {"method": "ddpm", "method__gradient_limit": 0.1},
+    "byol": {"method": "byol", **_VIEWS, "method__momentum": 0.9, "method__optimiser__kind": "lars"},
+    "byol-batchnorm": {"method": "byol", **_VIEWS, "encoder__norm": "batch", "method__average": 0.9},
+    "nnclr": {"method": "nnclr", **_VIEWS},
+    "nnclr-same": {"method": "nnclr", "method__same_views": "true", **_VECTORS},
+    "swav": {"method": "swav", **_VIEWS, "method__frozen_epochs": 0.07, "method__queue_epochs": 0.09},  # from steps 6 and 8 on
+    "swav-small": {"method": "swav", "method__queue": 0, "method__small_views__count": 2, "method__small_views__size": 8},
+    "dino": {"method": "dino", **_VIEWS, "method__momentum": 0.9, "method__frozen_epochs": 0.07},
     "micro-batches": {"method__micro_batch": 10},  # three processes have 10, 10 and 12 rows of [real; fake]
 }
 STEPS = 10
@@ -186,7 +193,7 @@ def one_trajectory(name: str, folder: str) -> None:
 def _facts() -> dict[str, Any]:
     method, data = tiny.method(), tiny.dataset()
     counts = {}
-    for name in ("jsd", "simclr", "supervised", "micro-batches"):
+    for name in ("jsd", "simclr", "byol", "supervised", "micro-batches"):
         with counted() as counter:
             learner, batches, config = prepared(name)
             learner.step(_batch(learner, batches, config, 0), 0)

@@ -115,7 +115,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def gradients(loss: Tensor, network: nn.Module) -> dict[str, Tensor]:
     """Of every parameter that the loss depends on."""
     names, weights = zip(*network.named_parameters(), strict=True)
-    found = torch.autograd.grad(loss, weights, allow_unused=True)
+    found = torch.autograd.grad(loss, weights, allow_unused=True, retain_graph=True)
     return {name: g for name, g in zip(names, found, strict=True) if g is not None}
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from reference import ListBank
 from torch import Tensor
 
-from sao.memory import MemoryBank
+from sao.memory import MemoryBank, Queue
 
 
 def rows_of(bank: MemoryBank) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
@@ -118,3 +118,25 @@ def test_push_names_the_wrong_argument_and_changes_nothing(embeddings, keys, err
 def test_sizes_must_be_positive(name):
     with pytest.raises(ValueError, match=rf"^{name} "):
         MemoryBank(**({"capacity": 2, "embedding_size": 2, "key_size": 2} | {name: 0}))
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(capacity=st.integers(1, 20), batch=st.integers(1, 25), steps=st.integers(0, 12))
+def test_a_queue_holds_the_last_rows(capacity, batch, steps):
+    queue = Queue(-torch.arange(1.0, capacity + 1)[:, None])
+    kept = queue.rows[:, 0].tolist()
+    for step in range(steps):
+        rows = torch.arange(step * batch, (step + 1) * batch) + 1.0
+        queue.push(rows[:, None], step)
+        kept = [*kept, *rows.tolist()][-capacity:]
+    assert sorted(queue.rows[:, 0].tolist()) == sorted(kept)
+
+
+def test_a_queue_is_saved_with_what_it_belongs_to_and_takes_no_gradient():
+    queue = Queue(torch.zeros(4, 2))
+    queue.push(torch.ones(3, 2, requires_grad=True), 5)
+    assert not queue.rows.requires_grad
+    other = Queue(torch.zeros(4, 2))
+    other.load_state_dict(queue.state_dict())
+    assert torch.equal(other.rows, queue.rows)
+    assert float(queue.rows.sum()) == 6

@@ -25,6 +25,7 @@ from sao.randomness import batch_rows
 GAN = {"method.generator.width": "4", "method.generator.latent_size": "8"}
 RESNET = {"encoder.widths": "[4, 8]"}
 VIT = {"encoder": "vit", "encoder.width": "8", "encoder.depth": "1", "encoder.heads": "2"}
+HEAD = {"method.hidden_size": "16", "method.projection_size": "8"}
 # The smallest networks of every method.
 METHODS = {
     "structural": {**RESNET, **GAN, "method.embedding_size": "8", "method.bank": "64"},
@@ -48,10 +49,14 @@ METHODS = {
         "method.half_life": "1000",
     },
     "bigbigan": {**RESNET, **GAN, **{f"method.{name}": "8" for name in ("width", "joint_width", "head_width")}},
-    "simclr": {**RESNET, "method.hidden_size": "16", "method.projection_size": "8"},
+    "simclr": {**RESNET, **HEAD},
     "vicreg": {**RESNET, "method.projection_size": "16"},
     "mae": {**VIT, "method.decoder.width": "8", "method.decoder.depth": "1", "method.decoder.heads": "2"},
     "ddpm": {"encoder": "unet", "encoder.channels": "8", "encoder.blocks": "1", "method.sampling_steps": "4"},
+    "byol": {**RESNET, **HEAD, "method.predictor_size": "16"},
+    "nnclr": {**RESNET, **HEAD, "method.predictor_size": "16", "method.queue": "40"},
+    "swav": {**RESNET, **HEAD, "method.prototypes": "12", "method.queue": "40", "method.frozen_epochs": "0.02"},
+    "dino": {**RESNET, **HEAD, "method.outputs": "12", "method.frozen_epochs": "0.02"},
     "supervised": RESNET,
     "random": RESNET,
     "nonsaturating": {**RESNET, **GAN},  # of docs/extending.md

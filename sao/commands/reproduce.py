@@ -9,7 +9,7 @@ from pathlib import Path
 from sao.errors import InputError
 from sao.machine import usable_cores
 
-TARGETS = ("figure2", "table2", "table4")
+TARGETS = ("figure2", "table1", "table2", "table4")
 
 
 def run(arguments: Namespace) -> int:
@@ -50,11 +50,12 @@ def _figure2(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
 
 def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
     from sao.reproduce.tables.cells import add_finished_cells, cells_of, check_options, chosen_data, chosen_rows
+    from sao.reproduce.tables.table1 import table1
     from sao.reproduce.tables.table2 import table2
     from sao.reproduce.tables.table4 import table4
 
     scale = arguments.scale or "cpu"
-    table = {"table2": table2, "table4": table4}[arguments.target](scale)
+    table = {"table1": table1, "table2": table2, "table4": table4}[arguments.target](scale)
     out = Path(arguments.out or f"runs/{table.name}-{scale}")
     rows, data = chosen_rows(table, _words("--rows", arguments.rows)), chosen_data(table, _words("--data", arguments.data))
     check_options(table, rows, options)

@@ -1,15 +1,15 @@
 """Random views of images: parameters of their own for each sample, drawn for its row of the global batch on its device."""
 
 import math
-from typing import Annotated
+from typing import Annotated, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from sao import distributed, randomness
 from sao.data import transforms
-from sao.options import Fraction, NonNegativeFloat, Probability, Strict
+from sao.options import Fraction, Int, NonNegativeFloat, Probability, Strict
 
 JITTERED = 0.8  # probability that the colours of an image are changed at all
 BLUR_SIGMA = (0.1, 2.0)  # pixels
@@ -20,16 +20,17 @@ ATTEMPTS = 10  # windows that are drawn for a crop; the first that fits into the
 _DRAWS = {"crop": 2 * ATTEMPTS + 2, "jitter": 9, "grey": 1, "blur": 2, "solarise": 1, "flip": 1}
 
 
+Jitter = tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat, Annotated[NonNegativeFloat, Field(le=0.5)]]
+
+
 class Augmentation(Strict):
     """What may be changed in an image. The default changes nothing; vectors are never changed."""
 
     crop: Fraction | None = Field(
         default=None, description="smallest share of the area that a random crop keeps; null: no crops"
     )
-    jitter: tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat, Annotated[NonNegativeFloat, Field(le=0.5)]] | None = (
-        Field(
-            default=None, description="strength of brightness, contrast, saturation and hue, for example [0.8, 0.8, 0.8, 0.2]"
-        )
+    jitter: Jitter | None = Field(
+        default=None, description="strength of brightness, contrast, saturation and hue, for example [0.8, 0.8, 0.8, 0.2]"
     )
     grey: Probability = Field(default=0.0, description="probability of a picture without colour")
     blur: Probability = Field(default=0.0, description="probability of a Gaussian blur")
@@ -49,9 +50,7 @@ class Augmentation(Strict):
     def _changed(self, images: Tensor, draws: dict[str, Tensor]) -> Tensor:
         """In the order in which the published baselines do it."""
         colour = images.shape[1] == 3
-        if self.crop is not None:
-            height, width = images.shape[2:]
-            images = transforms.crop(images, windows(draws["crop"], (self.crop, 1.0), height, width), (height, width))
+        images = self._cropped(images, draws["crop"])
         if self.jitter is not None:
             images = transforms.jitter(images, *jitter_parameters(draws["jitter"], self.jitter))
         if self.grey > 0 and colour:
@@ -65,6 +64,37 @@ class Augmentation(Strict):
         if self.flip:
             images = transforms.flip(images, draws["flip"][:, 0] < 0.5)
         return images
+
+    def _cropped(self, images: Tensor, draws: Tensor) -> Tensor:
+        if self.crop is None:
+            return images
+        height, width = images.shape[2:]
+        return transforms.crop(images, windows(draws, (self.crop, 1.0), height, width), (height, width))
+
+
+class SmallAugmentation(Augmentation):
+    """Of views that show a small part of an image at a smaller size; the defaults are those for 32x32 images."""
+
+    crop: Fraction = Field(default=0.08, description="smallest share of the area that a random crop keeps")
+    largest: Fraction = Field(default=0.5, description="largest share of the area that a random crop keeps")
+    size: Annotated[Int, Field(ge=8, le=256)] = Field(default=18, description="pixels a side")
+    jitter: Jitter | None = Field(
+        default=(0.8, 0.8, 0.8, 0.2), description="strength of brightness, contrast, saturation and hue"
+    )
+    grey: Probability = Field(default=0.2, description="probability of a picture without colour")
+    blur: Probability = Field(default=0.1, description="probability of a Gaussian blur")
+    solarise: Probability = Field(default=0.1, description="probability that bright pixels are inverted")
+    flip: bool = Field(default=True, description="mirror half of the images")
+
+    @model_validator(mode="after")
+    def _smallest_before_largest(self) -> Self:
+        if self.crop > self.largest:
+            raise ValueError(f"crop {self.crop} is larger than largest {self.largest}")
+        return self
+
+    def _cropped(self, images: Tensor, draws: Tensor) -> Tensor:
+        chosen = windows(draws, (self.crop, self.largest), *images.shape[2:])
+        return transforms.crop(images, chosen, (self.size, self.size))
 
 
 def windows(draws: Tensor, shares: tuple[float, float], height: int, width: int) -> Tensor:

@@ -7,15 +7,19 @@ from pydantic import Field
 from sao.methods import (
     bigbigan,
     biggan,
+    byol,
     ddpm,
+    dino,
     hinge,
     mae,
+    nnclr,
     random,
     self_conditioned,
     simclr,
     structural,
     stylegan2,
     supervised,
+    swav,
     vicreg,
 )
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
@@ -47,6 +51,10 @@ AnyMethod = Annotated[
     | vicreg.Options
     | mae.Options
     | ddpm.Options
+    | byol.Options
+    | nnclr.Options
+    | swav.Options
+    | dino.Options
     | supervised.Options
     | random.Options,
     Field(discriminator="name"),

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
@@ -90,12 +90,13 @@ class Method(nn.Module, ABC):
     gradient_limit: float | None = None  # where set, an optimiser's whole gradient is shortened to this length
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
 
-    def passes(self, like: Tensor, allowed: bool = True) -> torch.autocast:
+    def passes(self, like: Tensor, allowed: bool = True) -> AbstractContextManager:
         """Around a forward pass while learning: in bfloat16 where that is wanted. Its results are then cast back.
 
         Losses stay outside, and so does whatever a Jacobian norm is taken of: both are computed in the data's own precision.
         """
-        return torch.autocast(like.device.type, dtype=torch.bfloat16, enabled=self.bfloat16_passes and allowed)
+        wanted = self.bfloat16_passes and allowed  # not every device knows the other kind of block
+        return torch.autocast(like.device.type, dtype=torch.bfloat16) if wanted else nullcontext()
 
     def refresh(self, data: TrainingData, step: int) -> None:
         """Before each step: whatever needs more of the data than a batch. It must follow from the state and the step alone."""

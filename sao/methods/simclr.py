@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
-from torch import Tensor
 
 from sao.methods.architecture import encoder_for
 from sao.methods.lightly_import import import_lightly
 from sao.methods.method import Context, Scalars
-from sao.methods.views import TwoViews, ViewsOptions
+from sao.methods.views import Parts, TwoViews, ViewsOptions
 from sao.options import PositiveFloat, PositiveInt
 
 
@@ -36,5 +35,5 @@ class SimCLR(TwoViews):
         super().__init__(encoder, modules.SimCLRProjectionHead(*sizes, batch_norm=False), options, context)
         self.loss = losses.NTXentLoss(options.temperature)
 
-    def losses(self, views: Sequence[Tensor], step: int) -> Scalars:
-        return {"nt_xent": self.loss(*views)}
+    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+        return {"nt_xent": self.loss(*(view["projection"] for view in views))}

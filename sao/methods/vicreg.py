@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
-from torch import Tensor
 
 from sao.methods.architecture import encoder_for
 from sao.methods.lightly_import import import_lightly
 from sao.methods.method import Context, Scalars
-from sao.methods.views import TwoViews, ViewsOptions
+from sao.methods.views import Parts, TwoViews, ViewsOptions
 from sao.networks import ProjectionHead
 from sao.options import NonNegativeFloat, PositiveInt
 
@@ -39,5 +38,5 @@ class VICReg(TwoViews):
         super().__init__(encoder, ProjectionHead([encoder.feature_size, size, size, size]), options, context)
         self.loss = losses.VICRegLoss(options.invariance, options.variance, options.covariance)
 
-    def losses(self, views: Sequence[Tensor], step: int) -> Scalars:
-        return {"vicreg": self.loss(*views)}
+    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+        return {"vicreg": self.loss(*(view["projection"] for view in views))}

@@ -1,5 +1,6 @@
 """What every two-view learner shares: views of a batch → encoder → head → a loss of the gathered global batch."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -12,10 +13,15 @@ from sao import distributed
 from sao.data.augmentation import Augmentation
 from sao.methods.method import Batch, Context, Method, MethodOptions, Scalars, evaluating
 from sao.methods.optimisers import ViewsOptimiser
-from sao.networks import Discriminator, Encoder, MovingAverage
+from sao.networks import Discriminator, Encoder, MovingAverage, Partner
 from sao.options import Decay
 
+# Of the published recipes for CIFAR-10 and CIFAR-100.
 SYMMETRIC = Augmentation(crop=0.08, jitter=(0.8, 0.8, 0.8, 0.2), grey=0.2, blur=0.5, flip=True)
+WEAKER = Augmentation(crop=0.08, jitter=(0.4, 0.4, 0.2, 0.1), grey=0.2, flip=True)
+WEAKER_SOLARISED = WEAKER.model_copy(update={"solarise": 0.2})
+
+Parts = dict[str, Tensor]  # what a loss needs of a view, by name: (n, anything)
 
 
 class ViewsOptions(MethodOptions):
@@ -30,45 +36,58 @@ class ViewsOptions(MethodOptions):
 class TwoViews(Method):
     """Without augmentation both views are the same image, and a loss can ask for nothing but that images differ."""
 
-    def __init__(self, encoder: Encoder, head: nn.Module, options: ViewsOptions, context: Context) -> None:
+    def __init__(
+        self, encoder: Encoder, head: nn.Module, options: ViewsOptions, context: Context, predictor: nn.Module | None = None
+    ) -> None:
+        """A predictor is what else is trained, on top of the projections that the head makes."""
         super().__init__()
         self.network = Discriminator(encoder, head)
+        self.predictor = nn.Identity() if predictor is None else predictor
         self.average_network = None if options.average is None else MovingAverage(self.network, options.average)
         self.views = [options.view, options.second_view or options.view]
-        self.batch, self.seed = context.batch, context.seed
-        self.optimisers = {"network": options.optimiser.build(self.network.parameters())}
+        self.batch, self.seed, self.steps = context.batch, context.seed, context.steps
+        self.optimisers = {
+            "network": options.optimiser.build([*self.network.parameters(), *self.predictor.parameters()]),
+        }
 
     # --- what a method says ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def losses(self, views: Sequence[Tensor], step: int) -> Scalars:
+    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
         """Weighted terms of the global batch, from the rows that `project` made of each view.
 
         Parameters take part in `project` alone: here every process would add their whole gradient.
         """
 
-    def project(self, images: Tensor) -> Tensor:
-        """What the losses need of this process's rows of a view, (n, anything)."""
-        return self.network(images)[1]
+    def project(self, images: Tensor) -> Parts:
+        """What the losses need of this process's rows of a view; whether it collapses is watched in the `projection`."""
+        return {"projection": self.network(images)[1]}
+
+    def remember(self, views: Sequence[Parts], step: int) -> None:
+        """After the update, what the next steps need of this one."""
 
     # --- the step ----------------------------------------------------------------------------------------------------
 
     def step(self, batch: Batch, step: int) -> Scalars:
         views = self._gathered(batch.inputs, step)
-        scalars = self.descend("network", self.losses(views, step), {"spread": spread(views[0])})
+        scalars = self.descend("network", self.losses(views, step), {"spread": spread(views[0]["projection"])})
         if self.average_network is not None:
             self.average_network.update(self.network)
+        self.remember([{name: rows.detach() for name, rows in view.items()} for view in views], step)
         return scalars
 
-    def _gathered(self, inputs: Tensor, step: int) -> tuple[Tensor, ...]:
-        """The projections of every view of the global batch. Each passes alone: a BatchNorm takes the moments of one view."""
-        projections = []
+    def _gathered(self, inputs: Tensor, step: int) -> list[Parts]:
+        """What was made of every view of the global batch. Each passes alone: a BatchNorm takes the moments of one view."""
+        made: list[Parts] = []
         for index, view in enumerate(self.views):
             images = view(inputs, self.seed, f"view {index}", step, self.batch)
             with self.passes(images):
-                projections.append(self.project(images).to(images.dtype))
-        # The views of an image travel side by side: one row of the message for each row of the batch.
-        return distributed.gather(torch.cat(projections, dim=1), self.batch).chunk(len(projections), dim=1)
+                made.append({name: rows.to(images.dtype) for name, rows in self.project(images).items()})
+        # All that belongs to an image travels side by side: one row of the message for each row of the batch.
+        rows = [rows for parts in made for rows in parts.values()]
+        message = distributed.gather(torch.cat(rows, dim=1), self.batch)
+        columns = iter(message.split([part.shape[1] for part in rows], dim=1))
+        return [{name: next(columns) for name in parts} for parts in made]
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
@@ -89,6 +108,56 @@ class TwoViews(Method):
     def smooth_function(self, inputs: Tensor) -> Tensor:
         with evaluating(self._used) as network:
             return network(inputs)[1]
+
+
+class PartnerOptions(ViewsOptions):
+    momentum: Decay = Field(
+        default=0.99, description="decay of the partner that follows the network, at the start; it rises to 1 along a cosine"
+    )
+
+
+class PartneredViews(TwoViews):
+    """With a partner that follows the network, and from whose outputs it learns."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        head: nn.Module,
+        options: PartnerOptions,
+        context: Context,
+        predictor: nn.Module,
+        partner_predicts: bool,
+    ) -> None:
+        super().__init__(encoder, head, options, context, predictor)
+        self.momentum = options.momentum
+        self.followed = (self.network, self.predictor) if partner_predicts else (self.network,)
+        self.partner = Partner(*self.followed)
+
+    def step(self, batch: Batch, step: int) -> Scalars:
+        scalars = super().step(batch, step)
+        self.partner.update(rising_to_1(self.momentum, step, self.steps), *self.followed)
+        return scalars
+
+    @torch.no_grad()
+    def of_partner(self, images: Tensor) -> Tensor:
+        """What the partner makes of images: projections, or what its predictor makes of them."""
+        network, *predictor = self.partner.networks
+        made = network(images)[1]
+        return predictor[0](made) if predictor else made
+
+
+def rising_to_1(first: float, step: int, steps: int) -> float:
+    return 1 - (1 - first) * (math.cos(math.pi * step / steps) + 1) / 2
+
+
+def cross_views(views: Sequence[Parts]) -> list[tuple[Parts, Parts]]:
+    """Each of the first two views with every view but itself."""
+    return [(one, other) for index, one in enumerate(views[:2]) for place, other in enumerate(views) if place != index]
+
+
+def soft_cross_entropy(targets: Tensor, logits: Tensor) -> Tensor:
+    """Mean over the batch; targets (n, k) are shares that sum to 1."""
+    return -(targets * logits.log_softmax(1)).sum(1).mean()
 
 
 def spread(projections: Tensor) -> Tensor:

@@ -4,8 +4,9 @@ from sao.networks.average import MovingAverage
 from sao.networks.biggan import Generator
 from sao.networks.biggan_encoder import BigGANEncoder
 from sao.networks.discriminator import Discriminator, Encoder
-from sao.networks.head import EmbeddingHead, ProjectionHead, ScoreHead
+from sao.networks.head import EmbeddingHead, ProjectionHead, Prototypes, ScoreHead
 from sao.networks.mlp import VectorEncoder, VectorGenerator
+from sao.networks.partner import Partner
 from sao.networks.plain_resnet import PlainResNet
 from sao.networks.resnet import ResNet, resnet_stages
 
@@ -16,8 +17,10 @@ __all__ = [
     "Encoder",
     "Generator",
     "MovingAverage",
+    "Partner",
     "PlainResNet",
     "ProjectionHead",
+    "Prototypes",
     "ResNet",
     "ScoreHead",
     "VectorEncoder",

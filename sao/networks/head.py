@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sao.networks.batchnorm import BatchNorm
 from sao.networks.checks import check_sizes
@@ -49,3 +50,18 @@ class ProjectionHead(nn.Sequential):
         if last_norm:
             layers.append(BatchNorm(sizes[-1]))
         super().__init__(*layers)
+
+
+class Prototypes(nn.Module):
+    """Projections (n, inputs) → their cosines (n, outputs) with directions that are learnt.
+
+    It is a linear layer without bias behind a normalisation, with weight normalisation whose lengths are held at 1.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        check_sizes(inputs=inputs, outputs=outputs)
+        self.directions = nn.Linear(inputs, outputs, bias=False)
+
+    def forward(self, projections: Tensor) -> Tensor:
+        return F.linear(F.normalize(projections), F.normalize(self.directions.weight))

@@ -315,7 +315,9 @@ def baseline_step(method: TwoViews | Supervised, inputs: Tensor, number: int, la
 
 
 def trained(method: TwoViews | Supervised) -> dict[str, nn.Module]:
-    return {"": method.network if isinstance(method, TwoViews) else method.classifier}
+    if isinstance(method, TwoViews):
+        return {"": method.network, "predictor.": method.predictor}
+    return {"": method.classifier}
 
 
 def baseline_state(method: TwoViews | Supervised) -> dict[str, Tensor]:

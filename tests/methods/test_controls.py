@@ -22,6 +22,10 @@ PLAYERS = {
     "vicreg": {"network"},
     "mae": {"network"},
     "ddpm": {"network"},
+    "byol": {"network"},
+    "nnclr": {"network"},
+    "swav": {"network"},
+    "dino": {"network"},
     "supervised": {"classifier"},
     "random": set(),
 }

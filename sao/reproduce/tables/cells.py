@@ -18,7 +18,7 @@ DEFAULT = Config().method.name  # of a row that names no method
 
 @dataclass(frozen=True)
 class Row:
-    """`changes` make the row what it is; its `recipe` is what suits it, and gives way to options given by hand.
+    """`changes` make the row what it is; `recipe`, and `recipes` of a data set, suit it, and give way to options by hand.
 
     `paper` holds the paper's numbers by data set and metric, accuracies as shares of 1.
     """
@@ -28,7 +28,10 @@ class Row:
     changes: Mapping[str, str] = field(default_factory=dict)
     recipe: Mapping[str, str] = field(default_factory=dict)
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    recipes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     kind: Kind = "trained"
+    samples: bool = True  # whether images that it makes are judged too
+    on_request: bool = False  # only where it is named
 
     @property
     def method(self) -> type[MethodOptions]:
@@ -36,7 +39,10 @@ class Row:
 
     @property
     def generates(self) -> bool:
-        return self.kind == "trained" and self.method.generates
+        return self.kind == "trained" and self.method.generates and self.samples
+
+    def suits(self, data: str) -> Mapping[str, str]:
+        return {**self.recipe, **self.recipes.get(data, {})}
 
 
 @dataclass(frozen=True)
@@ -93,9 +99,10 @@ def cells_of(
         for row in rows:
             for seed in (0,) if row.kind == "reference" else seeds:
                 fixed = {**row.changes, "data.source": source, "seed": str(seed)}
-                plain = load_preset(table.presets[source], {**threads, **row.recipe, **fixed})
+                suits = {**threads, **row.suits(source)}
+                plain = load_preset(table.presets[source], {**suits, **fixed})
                 by_hand = {key: text for key, text in options.items() if _applies(key, plain)}
-                config = load_preset(table.presets[source], {**threads, **row.recipe, **by_hand, **fixed})
+                config = load_preset(table.presets[source], {**suits, **by_hand, **fixed})
                 folder = runs / f"{row.name}-{source}-seed{seed}"
                 made.append(Cell(row, source, config, folder, runs / f"{REFERENCE}-{source}-seed0"))
     return made
@@ -124,7 +131,7 @@ def _as_it_was_made(cell: Cell) -> bool:
 def chosen_rows(table: Table, names: Sequence[str] | None) -> list[Row]:
     """Rows by name. Where one of them generates, the reference comes along: images are compared in its features."""
     if names is None:
-        return list(table.rows)
+        return [row for row in table.rows if not row.on_request]
     wanted = _checked("row", names, [row.name for row in table.rows], table)
     if any(row.generates for row in table.rows if row.name in wanted):
         wanted.append(REFERENCE)

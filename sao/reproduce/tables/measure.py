@@ -14,6 +14,7 @@ from sao.engine.run import DataFacts, Run
 from sao.evaluation import Metric, evaluate_generation
 from sao.methods import Method
 from sao.model import Model
+from sao.networks import Encoder
 from sao.reproduce.tables.cells import Cell
 from sao.reproduce.tables.classifier import compare_in_classifier
 
@@ -59,6 +60,9 @@ def _costs(cell: Cell, method: Method) -> list[Metric]:
     device = next(method.parameters()).device
     facts = {"device": device.type, "threads": torch.get_num_threads(), "machine": platform.processor() or platform.machine()}
     found = [Metric("minutes", training_seconds(Run.open(cell.folder)) / 60, None, facts)]
+    encoder = next((module for module in method.modules() if isinstance(module, Encoder)), None)
+    if encoder is not None:
+        found.append(Metric("parameters_encoder", sum(p.numel() for p in encoder.parameters())))
     for name, optimiser in method.optimisers.items():
         trained = sum(p.numel() for group in optimiser.param_groups for p in group["params"])
         found.append(Metric("parameters_g" if name == "generator" else "parameters_d", trained))

@@ -1,4 +1,4 @@
-"""sao reproduce table2|table4: train and evaluate every cell that is not done yet, then write the table."""
+"""sao reproduce table1|table2|table4: train and evaluate every cell that is not done yet, then write the table."""
 
 import time
 import warnings

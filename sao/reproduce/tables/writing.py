@@ -15,7 +15,7 @@ from sao.machine import usable_cores
 from sao.reproduce.tables.cells import Cell, Row, Table
 
 DIVERGED = "diverged_at_step"
-COUNTS = ("parameters_d", "parameters_g")  # shown in millions
+COUNTS = ("parameters_encoder", "parameters_d", "parameters_g")  # shown in millions
 SHARES = ("kmeans", "svm", "probe", "knn1", "knn5")  # shown in percent
 NOTHING = "–"
 
@@ -80,8 +80,9 @@ def _notes(done: list[tuple[Cell, dict[str, Metric]]]) -> list[str]:
         "cells that earlier commands with the same options finished in this folder are shown too",
         "(paper): the paper's number, of its own networks, 32x32 images and 1000 epochs",
     ]
+    compared = any(name.endswith("_classifier") for _, found in done for name in found)
     for cell, found in done:
-        if cell.row.kind == "reference" and "probe" in found:
+        if compared and cell.row.kind == "reference" and "probe" in found:
             notes.append(
                 f"…_classifier on {cell.data}: in the features of the row {cell.row.name!r}, a classifier with test accuracy "
                 f"{100 * found['probe'].value:.1f} (linear probe); not comparable with FID"

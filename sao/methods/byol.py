@@ -1,0 +1,54 @@
+"""BYOL: what a slowly following partner sees in one view is to be predicted from the other; nothing is told apart."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from sao.data.augmentation import Augmentation
+from sao.methods.architecture import encoder_for
+from sao.methods.method import Context, Scalars
+from sao.methods.views import WEAKER, WEAKER_SOLARISED, PartneredViews, PartnerOptions, Parts, cross_views
+from sao.networks import ProjectionHead
+from sao.options import PositiveInt
+
+
+class Options(PartnerOptions):
+    """BYOL; the BatchNorm of its heads takes the moments of the global batch."""
+
+    name: Literal["byol"] = "byol"
+    view: Augmentation = Field(default=WEAKER, description="how the first view of an image is made")
+    second_view: Augmentation | None = Field(
+        default=WEAKER_SOLARISED, description="how the second view is made; null: like the first"
+    )
+    hidden_size: PositiveInt = Field(default=4096, description="units between features and projection")
+    predictor_size: PositiveInt = Field(default=4096, description="units between projection and prediction")
+    projection_size: PositiveInt = Field(default=256, description="numbers in a projection")
+
+    def build(self, context: Context) -> "BYOL":
+        return BYOL(self, context)
+
+
+class BYOL(PartneredViews):
+    headline = ("network/byol", "network/spread")
+
+    def __init__(self, options: Options, context: Context) -> None:
+        encoder = encoder_for(context.encoder, context.shape)
+        size = options.projection_size
+        head = ProjectionHead([encoder.feature_size, options.hidden_size, size])
+        predictor = ProjectionHead([size, options.predictor_size, size])
+        super().__init__(encoder, head, options, context, predictor, partner_predicts=False)
+
+    def project(self, images: Tensor) -> Parts:
+        projection = self.network(images)[1]
+        prediction, target = self.predictor(projection), self.of_partner(images)
+        return {"projection": projection.detach(), "prediction": prediction, "target": target}
+
+    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+        """The squared distance of unit vectors, the sum of both directions."""
+        distances = [
+            2 - 2 * F.cosine_similarity(one["prediction"], other["target"].detach()).mean() for one, other in cross_views(views)
+        ]
+        return {"byol": distances[0] + distances[1]}

@@ -1,0 +1,100 @@
+"""DINO: a network learns the centred and sharpened outputs of its own slower partner, for another view of the image."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from sao.data.augmentation import Augmentation
+from sao.methods.architecture import encoder_for
+from sao.methods.method import Batch, Context, Scalars
+from sao.methods.views import (
+    WEAKER,
+    WEAKER_SOLARISED,
+    PartneredViews,
+    PartnerOptions,
+    Parts,
+    cross_views,
+    soft_cross_entropy,
+)
+from sao.networks import Prototypes
+from sao.options import Decay, NonNegativeFloat, PositiveFloat, PositiveInt, Strict
+
+
+class WarmUp(Strict):
+    """A sharper partner at the start, against a collapse to equal outputs."""
+
+    temperature: PositiveFloat = Field(default=0.04, description="of the partner in the first pass over the data")
+    epochs: PositiveInt = Field(default=50, description="passes over the data in which it rises")
+
+
+class Options(PartnerOptions):
+    """DINO, with the head for convolutional networks: no BatchNorm."""
+
+    name: Literal["dino"] = "dino"
+    view: Augmentation = Field(default=WEAKER, description="how the first view of an image is made")
+    second_view: Augmentation | None = Field(
+        default=WEAKER_SOLARISED, description="how the second view is made; null: like the first"
+    )
+    momentum: Decay = Field(
+        default=0.9995, description="decay of the partner at the start, which rises to 1; lower it for short runs"
+    )
+    outputs: PositiveInt = Field(default=4096, description="numbers in an output, K; fewer for short runs")
+    temperature: PositiveFloat = Field(default=0.1, description="of the network's outputs")
+    partner_temperature: PositiveFloat = Field(default=0.07, description="of the partner's outputs, which are sharper")
+    warm_up: WarmUp | None = Field(default=None, description="of the partner's temperature; null: none")
+    centre_decay: Decay = Field(default=0.9, description="of the mean output, which is taken off the partner's")
+    frozen_epochs: NonNegativeFloat = Field(default=1.0, description="passes over the data before the last layer is learnt")
+    hidden_size: PositiveInt = Field(default=2048, description="units of the two layers behind the features")
+    projection_size: PositiveInt = Field(default=256, description="numbers in a projection, before the last layer")
+
+    def build(self, context: Context) -> "DINO":
+        return DINO(self, context)
+
+
+class DINO(PartneredViews):
+    headline = ("network/dino",)
+    centre: Tensor
+
+    def __init__(self, options: Options, context: Context) -> None:
+        encoder = encoder_for(context.encoder, context.shape)
+        hidden, size = options.hidden_size, options.projection_size
+        head = nn.Sequential(
+            nn.Linear(encoder.feature_size, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, size)
+        )
+        for layer in (layer for layer in head if isinstance(layer, nn.Linear)):
+            nn.init.trunc_normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
+        super().__init__(encoder, head, options, context, Prototypes(size, options.outputs), partner_predicts=True)
+        self.options, self.steps_per_epoch = options, context.steps_per_epoch
+        self.frozen_steps = round(options.frozen_epochs * context.steps_per_epoch)
+        self.register_buffer("centre", torch.zeros(options.outputs))
+
+    def step(self, batch: Batch, step: int) -> Scalars:
+        self.predictor.requires_grad_(step >= self.frozen_steps)
+        return super().step(batch, step)
+
+    def project(self, images: Tensor) -> Parts:
+        projection = self.network(images)[1]
+        output, target = self.predictor(projection), self.of_partner(images)
+        return {"projection": projection.detach(), "output": output, "target": target}
+
+    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+        sharp, soft = self._partner_temperature(step), self.options.temperature
+        terms = [
+            soft_cross_entropy(((one["target"] - self.centre) / sharp).softmax(1).detach(), other["output"] / soft)
+            for one, other in cross_views(views)
+        ]
+        return {"dino": torch.stack(terms).mean()}
+
+    def remember(self, views: Sequence[Parts], step: int) -> None:
+        self.centre.lerp_(torch.cat([view["target"] for view in views]).mean(0), 1 - self.options.centre_decay)
+
+    def _partner_temperature(self, step: int) -> float:
+        last, warm_up = self.options.partner_temperature, self.options.warm_up
+        if warm_up is None:
+            return last
+        share = min(1.0, step // self.steps_per_epoch / max(1, warm_up.epochs - 1))
+        return warm_up.temperature + share * (last - warm_up.temperature)

@@ -1,0 +1,198 @@
+"""BYOL, NNCLR, SwAV and DINO: their defaults, that they learn, do not collapse, and go on; steps are in test_view_steps."""
+
+import math
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from test_controls import inputs
+from test_simclr import PLAIN
+
+from sao.cli import main
+from sao.engine import checkpoint
+from sao.engine.schedule import LearningRates
+from sao.errors import InputError
+from sao.methods import METHODS, byol, dino, nnclr, swav
+from sao.methods.swav import sinkhorn
+from sao.methods.views import TwoViews, rising_to_1
+
+LEARNERS = {"byol": byol.Options(), "nnclr": nnclr.Options(), "swav": swav.Options(), "dino": dino.Options()}
+CROPS = {**PLAIN, "method__view__crop": 0.5, "method__second_view": "null"}
+
+
+def learner(name: str, **options) -> TwoViews:
+    method = tiny.method(method=name, **options)
+    assert isinstance(method, TwoViews)
+    return method
+
+
+def test_views_are_the_published_ones():
+    for name in ("byol", "nnclr", "dino"):
+        options = LEARNERS[name]
+        assert options.second_view is not None
+        expected = {"crop": 0.08, "jitter": (0.4, 0.4, 0.2, 0.1), "grey": 0.2, "blur": 0.0, "solarise": 0.0, "flip": True}
+        assert options.view.model_dump() == expected
+        assert options.second_view.model_dump() == {**expected, "solarise": 0.2}
+    options = LEARNERS["swav"]
+    expected = {"crop": 0.08, "jitter": (0.8, 0.8, 0.8, 0.2), "grey": 0.2, "blur": 0.5, "solarise": 0.0, "flip": True}
+    assert options.view.model_dump() == expected
+    assert options.second_view is None
+
+
+# The published sizes of projector and predictor for features of 512 numbers.
+HEADS = {
+    "byol": ([(4096, 512), (256, 4096)], [(4096, 256), (256, 4096)]),
+    "nnclr": ([(2048, 512), (2048, 2048), (256, 2048)], [(4096, 256), (256, 4096)]),
+    "swav": ([(2048, 512), (128, 2048)], [(3000, 128)]),
+    "dino": ([(2048, 512), (2048, 2048), (256, 2048)], [(4096, 256)]),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_have_the_published_sizes(name):
+    with torch.device("meta"):
+        method = tiny.load_preset("cifar10", {"method": name}).build_method((3, 32, 32), 50_000, None)
+    assert isinstance(method, TwoViews)
+    for part, sizes in zip((method.network.head, method.predictor), HEADS[name], strict=True):
+        assert [tuple(weight.shape) for weight in part.parameters() if weight.ndim == 2] == sizes
+
+
+def test_the_decay_rises_along_a_cosine():
+    assert rising_to_1(0.99, 0, 100) == pytest.approx(0.99)
+    assert rising_to_1(0.99, 50, 100) == pytest.approx(0.995)
+    assert rising_to_1(0.99, 100, 100) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_it_learns_on_digits_and_does_not_collapse(name):
+    short = {
+        "byol": {"method__momentum": 0.9},
+        "nnclr": {"method__queue": 256},
+        "swav": {"method__frozen_epochs": 0, "method__queue": 0},
+        "dino": {
+            "method__momentum": 0.99,
+            "method__frozen_epochs": 3,
+            "method__outputs": 256,
+            "method__partner_temperature": 0.04,
+        },
+    }[name]
+    sizes = {"encoder__widths": "[16, 32]", "method__hidden_size": 64, "method__projection_size": 32}
+    method = learner(name, **CROPS, **sizes, **short, train__batch=64, train__steps=100, method__optimiser__learning_rate=1e-3)
+    rates, rows = LearningRates(method.optimisers, "constant", 100, 50), []
+    for step in range(100):
+        rates.set(step)
+        rows.append(method.step(tiny.batch(step, 64), step))
+    losses = torch.stack([row[f"network/{name}"] for row in rows]).unfold(0, 5, 5).mean(1)
+    assert float(losses[-1]) < 0.93 * float(losses.max())  # DINO's rises at first, while its centre settles
+    assert min(float(row["network/spread"]) for row in rows) > 0.1  # collapsed: 0.01
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_device_without_memory_can_make_views_projections_and_losses(name):
+    """So nothing is read back; smaller views included."""
+    small = {"method__small_views__size": 8} if name == "swav" else {}
+    method = learner(name, **small, method__view__crop=0.5).to("meta")
+    images = inputs().to("meta")
+    for step in (0, 100, 100_000):
+        views = method._gathered(images, step)
+        (loss,) = method.losses(views, step).values()
+        loss.backward()
+        method.remember(views, step)
+        assert loss.device.type == "meta"
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("kind", ["adamw", "lars"])
+def test_a_resumed_run_is_the_run_that_was_not_stopped(name, kind, tmp_path: Path):
+    """Stopped after 3 of 6 steps; what is frozen at first begins to learn in between, and SwAV's queue to be used."""
+    options = {"method": name, "method__optimiser__kind": kind, "train__schedule": "cosine", "method__view__crop": 0.5}
+    if name in ("swav", "dino"):
+        options["method__frozen_epochs"] = 4 / 89
+    if name == "swav":
+        options["method__queue_epochs"] = 0
+    whole, expected = tiny.trained(tmp_path / "whole", **options, train__steps=6, log__keep=9)
+    for path in checkpoint.steps_in(whole.checkpoints)[1:]:
+        path.rename(tmp_path / "last")
+    before = tiny.rows(whole.folder)
+    assert main(["resume", str(whole.folder)]) == 0
+    assert tiny.rows(whole.folder) == before
+    found = tiny.method(**options, train__steps=6)
+    assert checkpoint.load_newest(whole.checkpoints, found, print) == 6
+    assert all(torch.equal(value, found.state_dict()[key]) for key, value in expected.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["swav", "dino"])
+def test_what_is_frozen_does_not_move(name):
+    method = learner(name, method__frozen_epochs=2 / 89)
+    for step in range(4):
+        before = next(method.predictor.parameters()).clone()
+        method.step(tiny.batch(step), step)
+        assert torch.equal(next(method.predictor.parameters()), before) == (step < 2)
+
+
+def test_features_come_from_the_network_that_learns():
+    """Not from its partner, which is behind."""
+    for name in ("byol", "dino"):
+        method = learner(name)
+        before = method.features(inputs())
+        with torch.no_grad():
+            for parameter in method.get_submodule("partner").parameters():
+                parameter.zero_()
+        assert torch.equal(method.features(inputs()), before)
+        assert not method.averaged
+
+
+def test_same_views_are_one_view():
+    method = learner("nnclr", method__same_views="true")
+    assert len(method.views) == 1
+    assert tiny.config(method="nnclr", method__same_views="true").method.model_dump()["second_view"] is None
+    with pytest.raises(InputError, match="same_views makes one view: leave second_view out"):
+        learner("nnclr", method__same_views="true", method__second_view__flip="true")
+
+
+def test_small_views_are_smaller_and_as_many_as_asked_for():
+    method = learner("swav", method__small_views__count=3, method__small_views__size=8)
+    assert len(method.views) == 5
+    images = torch.rand(4, 1, 16, 16) * 2 - 1
+    made = [view(images, 0, f"view {index}", 0, 4) for index, view in enumerate(method.views)]
+    assert [image.shape[2:] for image in made] == [(16, 16)] * 2 + [(8, 8)] * 3
+    assert not torch.equal(made[2], made[3])
+    with pytest.raises(InputError, match=r"crop 0\.6 is larger than largest 0\.5"):
+        learner("swav", method__small_views__crop=0.6)
+
+
+def test_assignments_are_even_and_do_not_overflow():
+    scores = 0.3 * torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    shares = sinkhorn(scores, 0.05, 50)
+    torch.testing.assert_close(shares.sum(1), torch.ones(64))
+    torch.testing.assert_close(shares.sum(0), torch.full((8,), 8.0), atol=0.3, rtol=0)
+    sharp = sinkhorn(scores, 1e-4, 3)
+    assert bool(sharp.isfinite().all())
+
+
+def test_a_uniform_partner_gives_the_loss_of_a_collapse():
+    """ln K, which is what to look for."""
+    method = learner("dino")
+    equal = {"output": torch.zeros(16, 12), "target": torch.zeros(16, 12)}
+    (loss,) = method.losses([equal, equal], 0).values()
+    assert float(loss) == pytest.approx(math.log(12))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "simclr", "method__momentum": 0.9}, "byol and dino have it"),
+        ({"method": "byol", "method__queue": 9}, "nnclr and swav have it"),
+        ({"method": "nnclr", "method__prototypes": 9}, "swav has it"),
+        ({"method": "byol", "method__temperature": 0.1}, "has no option temperature"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(options, said):
+    with pytest.raises(InputError, match=said):
+        tiny.method(**options)
+
+
+def test_every_learner_says_whether_it_collapses():
+    for name in [name for name in METHODS if name in (*LEARNERS, "simclr", "vicreg")]:
+        assert 0 < float(learner(name).step(tiny.batch(), 0)["network/spread"]) < 1.1
