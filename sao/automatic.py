@@ -25,6 +25,7 @@ from sao.randomness import generator
 NEAR = 9.0  # median distance below which the Lipschitz target grows: 8x8 digits lie this far apart and train with 1
 PAIRED = 256  # samples among which distances are taken
 BANK_SHARE = 4
+EARLY = 0.05  # the part of a run in which what is uncertain at first is left alone
 LONG = 2 * 3600.0  # seconds; what takes longer deserves a word of advice
 FLOATS_KEPT = 24  # activations that a step holds for each channel and position of a residual block, all derivatives included
 
@@ -74,6 +75,9 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     if given.isdisjoint({"train.steps", "train.epochs"}):
         steps, reason = _length(n, values["train"]["batch"], device, images=len(samples.shape) == 3)
         choose("{} steps, because " + reason, {"train.steps": steps, "train.epochs": None})
+    if "view" in values["method"]:
+        steps = build(values).steps_for(n)
+        _choose_for_views(choose, values["method"], samples, steps, steps / max(1, n // values["train"]["batch"]), device)
     _choose_learning_rates(choose, samples, device)
     _choose_lipschitz(choose, samples, config.seed)
     _choose_rhythm(choose, build(values).steps_for(n))
@@ -122,6 +126,38 @@ def _choose_for_images(choose, n: int, size: int, device: str) -> None:
         "batch {}, because the covariances want many samples and a step's time grows with each",
         {"train.batch": _batch(n, largest)},
     )
+
+
+def _choose_for_views(choose, method: dict[str, Any], samples: Samples, steps: int, passes: float, device: str) -> None:
+    """For learners that compare views: what is published of them is for wide networks, many samples and long runs."""
+    n, published = len(samples), {name: value for name, value in method.items() if isinstance(value, int | float)}
+    narrow = device == "cpu"
+    if narrow:
+        wide = "the published ones are for networks many times as wide"
+        choose(
+            f"heads of {{}} units that end in {{}} numbers, because {wide}",
+            {"method.hidden_size": 256, "method.projection_size": 64},
+        )
+        choose(f"predictors of {{}} units, because {wide}", {"method.predictor_size": 256})
+    if len(samples.shape) == 3 and samples.shape[1] < 24:
+        for view in [view for view in ("view", "second_view") if method[view] is not None]:
+            choose(
+                f"crops that keep {{}} of an image or more ({view.replace('_', ' ')}), because less shows nothing",
+                {f"method.{view}.crop": 0.2},
+            )
+    most = {"queue": 4096, "prototypes": 300, "outputs": 512} if narrow else published
+    fitting = {"queue": max(1, n // BANK_SHARE), "prototypes": max(10, n // 20), "outputs": max(16, n // 8)}
+    called = {"queue": "a queue of {} projections", "prototypes": "{} prototypes", "outputs": "outputs of {} numbers"}
+    for name in [name for name in called if name in published]:
+        size = min(published[name], most[name], fitting[name])
+        choose(f"{called[name]}, because more would be too many for {n} training samples", {f"method.{name}": size})
+    early = round(EARLY * passes, 4)
+    share = f"after {{}} passes over the data, because that is {EARLY:.0%} of the run"
+    choose(f"the last layer learns {share}", {"method.frozen_epochs": early})
+    choose(f"the queue is used {share}", {"method.queue_epochs": early})
+    follows = round(min(published.get("momentum", 0.0), max(0.9, 1 - 10 / steps)), 4)
+    choose("a partner that follows with decay {}, because it must arrive within the run", {"method.momentum": follows})
+    choose("learning rates fall along a {}, because that is how these learners are published", {"train.schedule": "cosine"})
 
 
 def _batch(n: int, largest: int) -> int:

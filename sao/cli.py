@@ -129,8 +129,9 @@ def _add_study(command: AddCommand) -> None:
     reproduce.add_argument(
         "target",
         metavar="TARGET",
-        help="figure2: the double spirals, six panels and their numbers; table1: self-supervised systems; "
-        "table2: augmentations; table4: the objectives",
+        help="figure1: features of self-supervised systems, drawn; figure2: the double spirals, six panels and their numbers; "
+        "table1: self-supervised systems; table2: augmentations; table4: the objectives; "
+        "compare: ours beside the two-view learners on your own images",
     )
     reproduce.add_argument("--out", help="folder for runs and results (default: runs/TARGET, for tables runs/TARGET-SCALE)")
     reproduce.add_argument("--seeds", default="0", help="for example 0,1,2; the first one is drawn (default: 0)")
@@ -140,8 +141,10 @@ def _add_study(command: AddCommand) -> None:
         "--jobs", type=int, help="runs at a time (default: one for each GPU, else for each core; one of --scale paper)"
     )
     reproduce.add_argument("--scale", choices=("cpu", "paper"), help="tables: what a processor can do, or the paper's settings")
-    reproduce.add_argument("--data", help="tables: data sets, for example fashion_mnist,cifar10")
+    reproduce.add_argument("--data", help="tables: data sets, for example fashion_mnist,cifar10; compare: a path")
     reproduce.add_argument("--rows", help="tables: some of the rows, by name")
+    reproduce.add_argument("--no-search", action="store_true", help="table1, figure1: take learning rates as they are")
+    reproduce.add_argument("--runs", help="figure1: run folders to draw, with commas; with --rows beside rows of table1")
     reproduce.add_argument("--dry-run", action="store_true", help="tables: make two steps of each kind and price the study")
 
 

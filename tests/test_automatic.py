@@ -147,3 +147,32 @@ def test_a_long_run_comes_with_advice(monkeypatch):
     options = {"encoder.widths": "[4]", "method.generator.width": "4"}
     _, sentences = choose_options_and_time(load_preset("own", options), Dataset("x", samples, samples), set(options))
     assert "--data.size 16" in sentences[-1]
+
+
+@pytest.mark.parametrize("name", ["simclr", "vicreg", "nnclr", "byol", "swav", "dino"])
+@pytest.mark.parametrize("samples", [images(40), images(60, 32, 3)], ids=["8x8", "32x32"])
+def test_a_two_view_learner_is_fitted_to_the_data_too(name, samples):
+    config, sentences = auto(samples, method=name, train__steps="100")
+    method, n = config.method.model_dump(), len(samples)
+    assert config.train.schedule == "cosine"
+    assert method["projection_size"] == (64 if "hidden_size" in method else 2048)
+    assert method.get("queue", 1) <= n // 4
+    assert method.get("prototypes", 10) == 10
+    assert method.get("outputs", 16) == 16
+    assert method.get("momentum", 0.9) == pytest.approx(0.9)
+    assert method["view"]["crop"] == (0.2 if samples.shape[1] < 24 else 0.08)
+    if method["second_view"] is not None:
+        assert method["second_view"]["crop"] == method["view"]["crop"]
+    if "frozen_epochs" in method:
+        passes = 100 / (n // config.train.batch)
+        assert method["frozen_epochs"] == pytest.approx(0.05 * passes)
+    assert all(sentence.startswith("auto: ") and ("because" in sentence or "to fit" in sentence) for sentence in sentences)
+    learner = new_method(config, Dataset("x", samples, samples), torch.device("cpu"))
+    for step in range(2):
+        learner.step(Batch(samples.inputs(slice(0, config.train.batch)), torch.arange(config.train.batch)), step)
+
+
+def test_what_a_hand_set_of_a_two_view_learner_stays():
+    config, _ = auto(images(), method="swav", method__prototypes="7", method__view__crop="0.5", method__queue="0")
+    method = config.method.model_dump()
+    assert (method["prototypes"], method["view"]["crop"], method["queue"]) == (7, 0.5, 0)

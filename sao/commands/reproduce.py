@@ -9,7 +9,16 @@ from pathlib import Path
 from sao.errors import InputError
 from sao.machine import usable_cores
 
-TARGETS = ("figure2", "table1", "table2", "table4")
+TABLE = {"scale", "data", "rows", "dry_run"}
+# And which of the flags each of them takes.
+TARGETS = {
+    "figure1": {"scale", "data", "rows", "no_search", "runs"},
+    "figure2": {"controls"},
+    "table1": {*TABLE, "no_search"},
+    "table2": TABLE,
+    "table4": TABLE,
+    "compare": {"data", "rows", "dry_run"},
+}
 
 
 def run(arguments: Namespace) -> int:
@@ -26,10 +35,8 @@ def run(arguments: Namespace) -> int:
     from sao.engine.loop import Diverged, Interrupted
 
     try:
-        if arguments.target == "figure2":
-            _figure2(arguments, seeds, options)
-        else:
-            _table(arguments, seeds, options)
+        make = {"figure1": _figure1, "figure2": _figure2, "compare": _compare}.get(arguments.target, _table)
+        make(arguments, seeds, options)
     except (Interrupted, KeyboardInterrupt):
         print("sao: stopped; the same command goes on from here", file=sys.stderr)
         return 130
@@ -49,18 +56,41 @@ def _figure2(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
 
 
 def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
-    from sao.reproduce.tables.cells import add_finished_cells, cells_of, check_options, chosen_data, chosen_rows
-    from sao.reproduce.tables.table1 import table1
-    from sao.reproduce.tables.table2 import table2
-    from sao.reproduce.tables.table4 import table4
+    study, processes = _study(arguments, arguments.target, seeds, options)
+    if arguments.dry_run:
+        from sao.reproduce.tables.price import price_study
 
-    scale = arguments.scale or "cpu"
-    table = {"table1": table1, "table2": table2, "table4": table4}[arguments.target](scale)
-    out = Path(arguments.out or f"runs/{table.name}-{scale}")
-    rows, data = chosen_rows(table, _words("--rows", arguments.rows)), chosen_data(table, _words("--data", arguments.data))
-    check_options(table, rows, options)
-    cells = cells_of(table, rows, data, seeds, options, out / "runs")
-    processes = arguments.jobs or _at_a_time(scale)
+        price_study([*study.trials(), *study.cells()], processes)
+    else:
+        study.make(_command(), processes)
+
+
+def _figure1(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
+    """Of rows of Table 1, which are trained where they are not, and of runs that are there."""
+    from sao.reproduce.figure1 import Source, draw
+    from sao.reproduce.tables.table1 import FIGURE1
+
+    given = [Path(word) for word in _words("--runs", arguments.runs) or []]
+    if given and arguments.rows is None:
+        draw([Source(path, path.name) for path in given], Path(arguments.out or "runs/figure1"), "figure1", _command())
+        return
+    arguments.rows = arguments.rows or ",".join(FIGURE1)
+    study, processes = _study(arguments, "table1", seeds[:1], options)
+    order = _words("--rows", arguments.rows) or []
+    cells = sorted(study.make(_command(), processes), key=lambda cell: order.index(cell.row.name))
+    for data in study.data:
+        panels = [Source(cell.folder, cell.row.title) for cell in cells if cell.data == data and cell.row.kind != "raw"]
+        draw([*panels, *(Source(path, path.name) for path in given)], study.out, f"figure1-{data}", _command())
+
+
+def _compare(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
+    from sao.reproduce.tables.compare import comparison
+
+    if arguments.data is None:
+        raise InputError("sao reproduce compare needs --data: a folder or archive of images, or an array of them")
+    rows = _words("--rows", arguments.rows)
+    table, cells = comparison(arguments.data, rows, seeds, options, arguments.out)
+    out, processes = cells[0].folder.parents[1], arguments.jobs or _at_a_time("cpu")
     if arguments.dry_run:
         from sao.reproduce.tables.price import price_study
 
@@ -68,16 +98,30 @@ def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> N
         return
     from sao.reproduce.tables.study import reproduce
 
-    shown = add_finished_cells(table, cells, options, out / "runs")
-    reproduce(table, cells, shown, out, _command(), processes)
+    reproduce(table, cells, cells, out, _command(), processes)
+
+
+def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str, str]):
+    """What the command asks for of a table, and how many runs go at a time."""
+    from sao.reproduce.tables.cells import check_options, chosen_data, chosen_rows
+    from sao.reproduce.tables.study import Study
+    from sao.reproduce.tables.table1 import table1
+    from sao.reproduce.tables.table2 import table2
+    from sao.reproduce.tables.table4 import table4
+
+    scale = arguments.scale or "cpu"
+    table = {"table1": table1, "table2": table2, "table4": table4}[name](scale)
+    rows, data = chosen_rows(table, _words("--rows", arguments.rows)), chosen_data(table, _words("--data", arguments.data))
+    check_options(table, rows, options)
+    out = Path(arguments.out or f"runs/{table.name}-{scale}")
+    study = Study(table, rows, data, seeds, options, out, search=not arguments.no_search)
+    return study, arguments.jobs or _at_a_time(scale)
 
 
 def _check_taken(arguments: Namespace) -> None:
     """A flag of one target is not silently without effect on another."""
-    figure = arguments.target == "figure2"
-    flags = ("scale", "data", "rows", "dry_run") if figure else ("controls",)
-    for flag in flags:
-        if getattr(arguments, flag) not in (None, False):
+    for flag in ("scale", "data", "rows", "dry_run", "controls", "no_search", "runs"):
+        if getattr(arguments, flag) not in (None, False) and flag not in TARGETS[arguments.target]:
             raise InputError(f"sao reproduce {arguments.target} does not take --{flag.replace('_', '-')}")
 
 

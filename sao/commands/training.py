@@ -62,6 +62,11 @@ def _made_by_this_launch(out: Path) -> bool:
 
 
 def _check_out(out: Path, config: Config, overwrite: bool) -> None:
+    check_apart(out, config)
+    check_free(out, overwrite)
+
+
+def check_apart(out: Path, config: Config) -> None:
     """A run beside its data, never in it or around it: what is read must not be written to, and not replaced."""
     source, folder = Path(config.data.source), Path(config.data.folder).expanduser()
     named = config.data.source in NAMES
@@ -71,7 +76,7 @@ def _check_out(out: Path, config: Config, overwrite: bool) -> None:
     elif not named and _contains(data, out):
         how = "lies inside the data"
     else:
-        return check_free(out, overwrite)
+        return
     raise InputError(f"--out {out} {how}, {data}: choose a folder apart from it")
 
 

@@ -135,6 +135,19 @@ def test_arrays_of_images_and_options_by_hand(tmp_path):
     assert rows[-1]["step"] == 2
 
 
+def test_another_method_on_own_images_has_choices_of_its_own(tmp_path):
+    np.save(tmp_path / "x.npy", DRAWS.integers(0, 256, (40, 8, 8), dtype=np.uint8))
+    words = ["train", "--method", "byol", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", *SHORT[:6]]
+    said, _ = sao(tmp_path / "train", *words)
+    assert "auto: heads of 256 units that end in 64 numbers, because" in said
+    assert "auto: a partner that follows with decay 0.9, because" in said
+    assert "bank" not in said
+    method = Run(tmp_path / "run").config.method
+    assert (method.name, method.model_dump()["predictor_size"]) == ("byol", 256)
+    sao(tmp_path / "embed", "embed", tmp_path / "run", tmp_path / "x.npy", "-o", tmp_path / "f.csv")
+    assert len(names_in(tmp_path / "f.csv")) == 40
+
+
 def test_a_preset_given_with_the_data_is_taken_as_it_is(tmp_path):
     np.save(tmp_path / "x.npy", DRAWS.integers(0, 256, (30, 8, 8), dtype=np.uint8))
     words = ["train", "digits", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", "--train.batch", "6", *SHORT]

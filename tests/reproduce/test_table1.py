@@ -1,25 +1,36 @@
-"""Table 1 on 8x8 digits with a few steps, and what its rows are at the scale of the paper."""
+"""Table 1 and Figure 1 on 8x8 digits with a few steps, and what the rows are at the scale of the paper."""
 
+import json
+import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tiny
+from PIL import Image
 from test_tables import lines, words
 
 from sao.cli import main
+from sao.config import load_preset, save
+from sao.data.samples import Dataset, Images
 from sao.engine.run import Run
 from sao.methods import METHODS
 from sao.reproduce.tables.cells import Cell, cells_of, chosen_rows
-from sao.reproduce.tables.table1 import DATA, PAPER, TITLES, table1
+from sao.reproduce.tables.search import chosen_rates, trials_of, within_training_part
+from sao.reproduce.tables.study import Study
+from sao.reproduce.tables.table1 import DATA, FIGURE1, PAPER, TITLES, TWO_VIEWS, table1
+from sao.reproduce.tables.table1_recipes import RATES as TRIED
 
 CONTROLS = ["raw", "untrained", "supervised"]
-SMALL = ["--encoder.widths", "[4, 8]", "--method.hidden_size", "16", "--method.projection_size", "8"]
+NARROW = {name: value for learner in ("byol", "mae", "ddpm") for name, value in tiny.METHODS[learner].items()}
+SMALL = [word for name, value in NARROW.items() if name != "encoder" for word in (f"--{name}", value)]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("table1") / "out"
-    assert main(words("table1", out, *SMALL)) == 0
-    assert main(words("table1", out, *SMALL, "--rows", "byol-bn")) == 0
+    assert main(words("table1", out, *SMALL, "--no-search")) == 0
+    assert main(words("table1", out, *SMALL, "--no-search", "--rows", "byol-bn")) == 0
     return out
 
 
@@ -30,8 +41,9 @@ def test_every_row_has_its_numbers(made):
         assert {"kmeans", "svm"} <= line["metrics"].keys()
         assert not any(key.endswith("_classifier") for key in line["metrics"]), "images are judged in Table 4"
         assert ("parameters_encoder" in line["metrics"]) == (name not in ("raw", "untrained"))
-    counts = {name: line["metrics"]["parameters_encoder"]["mean"] for name, line in found.items() if name in (*TITLES, "ours")}
-    assert len(set(counts.values())) == 1, "one backbone for all"
+        assert line["title"].endswith("(wiring check)") == (name in ("mae", "ddpm"))
+    same = {name: found[name]["metrics"]["parameters_encoder"]["mean"] for name in (*TWO_VIEWS, "ours")}
+    assert len(set(same.values())) == 1, "one backbone for all"
     assert "_classifier" not in (made / "table1.md").read_text()
 
 
@@ -43,6 +55,90 @@ def test_rows_are_the_learners_that_they_are_named_for(made):
     plain = Run(made / "runs/byol-bn-digits-seed0").config
     assert plain.encoder is not None
     assert plain.encoder.model_dump()["norm"] == "batch"
+
+
+# --- the search for learning rates ---------------------------------------------------------------------------------------
+
+
+def rates_of(run: Run) -> set[float]:
+    method = run.config.method.model_dump()
+    return {value["learning_rate"] for name, value in method.items() if name.endswith("optimiser")}
+
+
+def test_learning_rates_are_searched_for_before_the_table_is_made(tmp_path, capsys):
+    out = tmp_path / "out"
+    asked = words("table1", out, *SMALL, "--rows", "simclr,ours")
+    killed = tiny.Command(tmp_path, *asked, die=("sao.reproduce.tables.study", "measured", 3))
+    assert killed.wait() == -signal.SIGKILL
+    done = {path: path.stat().st_mtime_ns for path in out.glob("search/*/eval.json")}
+    assert len(done) == 2
+    assert not (out / "runs").exists()
+    assert main(asked) == 0
+    assert "6 trials of learning rates, 2 of them done already" in capsys.readouterr().out
+    assert all(path.stat().st_mtime_ns == then for path, then in done.items())
+    searched = {one["row"]: one["scores"] for one in json.loads((out / "table1.json").read_text())["search"]}
+    for name in ("simclr", "ours"):
+        assert list(searched[name]) == list(TRIED)
+        for rate, score in searched[name].items():
+            (metric,) = json.loads((out / f"search/{name}-digits-{rate}/eval.json").read_text())
+            assert (metric["name"], metric["value"]) == ("svm", score)
+            assert rates_of(Run(out / f"search/{name}-digits-{rate}")) == {float(rate)}
+        best = max(searched[name], key=lambda rate: searched[name][rate])
+        assert rates_of(Run(out / f"runs/{name}-digits-seed0")) == {float(best)}
+        assert f"| {name} | digits | " in (out / "table1.md").read_text()
+        assert f"**{best}: " in (out / "table1.md").read_text()
+    trial, whole = Run(out / "search/ours-digits-1e-3"), Run(out / "runs/ours-digits-seed0")
+    assert (trial.config.train.steps, whole.config.train.steps) == (1, 3)
+    assert trial.facts.samples == whole.facts.samples - round(0.2 * whole.facts.samples)
+
+
+def test_trials_see_nothing_but_the_training_part():
+    pixels = np.arange(50, dtype=np.uint8)[:, None, None, None]
+    labels = np.arange(50) % 5
+    dataset = Dataset("x", Images(pixels, labels), Images(pixels[:3] + 200, labels[:3]))
+    inner = within_training_part(dataset)
+    seen = [part.pixels[:].flatten().tolist() for part in (inner.train, inner.test) if isinstance(part, Images)]
+    assert sorted(seen[0] + seen[1]) == list(range(50))
+    assert len(seen[1]) == 10
+    assert inner.test.labels is not None
+    assert np.bincount(inner.test.labels).tolist() == [2] * 5
+
+
+def test_the_best_rate_is_taken_once_all_were_tried(tmp_path):
+    table = table1("cpu")
+    trials = trials_of(table, chosen_rows(table, ["byol", "ours"]), ["digits"], {}, tmp_path)
+    assert [trial.tried for trial in trials] == [*TRIED, *TRIED]
+    scores = {"byol": (0.5, None, 0.4), "ours": (0.2, 0.3, 0.3)}
+    values = [value for row in scores.values() for value in row]
+    for trial, value in list(zip(trials, values, strict=True))[:-1]:
+        trial.folder.mkdir(parents=True)
+        save(trial.config, trial.folder / "config.yaml")
+        name = "diverged_at_step" if value is None else "svm"
+        trial.evaluation.write_text(json.dumps([{"name": name, "value": value or 3, "std": None, "protocol": {}}]))
+    assert chosen_rates(trials) == {("byol", "digits"): {"method.optimiser.learning_rate": "3e-4"}}
+    last = trials[-1]
+    last.folder.mkdir()
+    save(last.config, last.folder / "config.yaml")
+    last.evaluation.write_text('[{"name": "svm", "value": 0.3, "std": null, "protocol": {}}]')
+    ours = chosen_rates(trials)["ours", "digits"]
+    assert ours == {f"method.{player}_optimiser.learning_rate": "1e-3" for player in ("discriminator", "generator")}
+
+
+def test_a_rate_by_hand_is_not_searched_for(tmp_path):
+    table = table1("cpu")
+    options = {"method.optimiser.learning-rate": "0.5"}
+    study = Study(table, chosen_rows(table, ["byol", "ours"]), ["digits"], [0], options, tmp_path)
+    assert {trial.row.name for trial in study.trials()} == {"ours"}
+    assert study.cells()[0].config.model_dump()["method"]["optimiser"]["learning_rate"] == 0.5
+
+
+def test_every_learner_of_the_cpu_scale_has_the_same_choice():
+    rows = {row.name: row for row in table1("cpu").rows}
+    assert {rows[name].rates for name in (*TITLES, "ours")} == {("3e-4", "1e-3", "3e-3")}
+    assert not any(row.rates for row in table1("paper").rows)
+
+
+# --- the scale of the paper ----------------------------------------------------------------------------------------------
 
 
 def cells(name: str) -> dict[str, Cell]:
@@ -63,7 +159,7 @@ RATES = {
 }
 
 
-@pytest.mark.parametrize("name", TITLES)
+@pytest.mark.parametrize("name", TWO_VIEWS)
 def test_the_scale_of_the_paper_has_the_published_settings(name):
     for data, cell in cells(name).items():
         config, method = cell.config, cell.config.method.model_dump()
@@ -74,6 +170,36 @@ def test_the_scale_of_the_paper_has_the_published_settings(name):
         assert method["average"] is None
         assert config.encoder is not None
         assert config.encoder.model_dump()["norm"] == "group"
+
+
+@pytest.mark.parametrize("name", ["byol", "nnclr", "swav", "dino", "mae", "ddpm"])
+def test_the_presets_are_the_rows_of_cifar10(name):
+    """A run of a preset is a cell of the table; how often it is looked at is not a part of that."""
+    preset, cell = load_preset(name).model_dump(), cells(name)["cifar10"].config.model_dump()
+    for one in (preset, cell):
+        del one["log"], one["train"]["threads"]
+        one["method"].pop("sampling_steps", None)  # of images that the table does not look at
+        one["method"].pop("sampling_variance", None)
+        one["encoder"].pop("multipliers", None)  # null is the same
+    assert preset == cell
+
+
+def test_transformers_and_diffusion_have_the_sizes_of_the_paper():
+    import torch
+
+    sizes = {
+        "mae": {"cifar10": 21.3e6, "cifar100": 21.3e6, "imagenet10": 21.6e6},
+        "ddpm": {"cifar10": 35.7e6, "cifar100": 35.7e6},
+    }
+    for name, expected in sizes.items():
+        found = cells(name)
+        assert found.keys() == expected.keys(), "the paper has no number for the others"
+        for data, cell in found.items():
+            size = cell.config.data.size or 32
+            assert cell.config.encoder is not None
+            with torch.device("meta"):
+                encoder = cell.config.encoder.build((3, size, size))
+            assert sum(p.numel() for p in encoder.parameters()) == pytest.approx(expected[data], rel=0.02)
 
 
 def test_imagenet_has_views_and_sizes_of_its_own():
@@ -109,20 +235,22 @@ def test_the_papers_numbers_stand_beside_ours():
     rows = {row.name: row for row in table1("paper").rows}
     for name, (first, _, last, _) in PAPER.items():
         assert rows[name].paper["cifar10"]["svm"] == pytest.approx(first[0] / 100)
-        assert rows[name].paper["imagenet10"]["kmeans"] == pytest.approx(last[1] / 100)
-        assert set(rows[name].paper) == set(DATA)
+        assert set(rows[name].paper) == set(DATA) - (set() if last else {"imagenet10"})
+    assert rows["mae"].paper["imagenet10"]["kmeans"] == pytest.approx(0.458)
     assert rows["nnclr-same"].paper == {}
 
 
 def test_both_scales_are_priced(capsys):
     asked = ["reproduce", "table1", "--dry-run", "--rows", "byol,raw", "--data", "digits", "--method.hidden_size", "16"]
-    assert main(asked) == 0
+    assert main([*asked, "--train.steps", "1100"]) == 0
     said = capsys.readouterr().out
+    assert said.count(": 366 steps of") == 3
+    assert "byol on digits, learning rate 3e-3: 366 steps of" in said
     assert "byol on digits, seed 0: 1100 steps of" in said
     assert "raw on digits, seed 0: nothing to train" in said
 
 
-@pytest.mark.parametrize("name", [*TITLES, "ours"])
+@pytest.mark.parametrize("name", [*TWO_VIEWS, "mae", "ours"])
 def test_every_row_of_every_scale_can_be_built(name):
     """On a device without memory, for the paper's sizes too."""
     import torch
@@ -135,3 +263,40 @@ def test_every_row_of_every_scale_can_be_built(name):
             with torch.device("meta"):
                 method = cell.config.build_method((3, size, size), 50_000, 10)
             assert type(method).__module__ == METHODS[cell.config.method.name].__module__
+
+
+# --- Figure 1 ------------------------------------------------------------------------------------------------------------
+
+
+def test_figure1_draws_the_runs_of_table1(made, capsys):
+    assert main(words("figure1", made, *SMALL, "--no-search")) == 0
+    assert "4 cells, 4 of them done already" in capsys.readouterr().out
+    with Image.open(made / "figure1-digits.png") as figure:
+        assert figure.width > 4 * figure.height / 2
+    assert (made / "figure1-digits.svg").read_text().count("<use ") > 4 * 300, "a point for each held-out digit"
+    panels = json.loads((made / "figure1-digits.json").read_text())["panels"]
+    assert [panel["title"] for panel in panels] == [{**TITLES, "ours": "ours"}[name] for name in FIGURE1]
+    found = lines(made, "table1")
+    for name, panel in zip(FIGURE1, panels, strict=True):
+        assert panel["svm"] == pytest.approx(found[name]["metrics"]["svm"]["mean"])
+        assert panel["kmeans"] == pytest.approx(found[name]["metrics"]["kmeans"]["mean"])
+
+
+def test_figure1_draws_any_run(made, tmp_path, capsys):
+    run, _ = tiny.trained(tmp_path / "run", method="simclr")
+    asked = [
+        "reproduce",
+        "figure1",
+        "--runs",
+        f"{run.folder},{made / 'runs/byol-digits-seed0'}",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert main(asked) == 0
+    panels = json.loads((tmp_path / "out/figure1.json").read_text())["panels"]
+    assert [panel["title"] for panel in panels] == ["run", "byol-digits-seed0"]
+    assert all(0.1 < panel["svm"] <= 1 for panel in panels)
+    assert (tmp_path / "out/figure1.svg").exists()
+    capsys.readouterr()
+    assert main(["reproduce", "figure1", "--runs", str(tmp_path)]) == 2
+    assert "is not a run" in capsys.readouterr().err

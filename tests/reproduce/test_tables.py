@@ -215,8 +215,8 @@ def test_a_dry_run_prices_each_kind_of_step_once(target, tmp_path, capsys, monke
     monkeypatch.setattr(price, "price", lambda config: prices.append(config) or measure(config))
     assert main(words(target, tmp_path / "out", "--dry-run", "--seeds", "0,1")) == 0
     said = capsys.readouterr().out
-    assert len(prices) == {"table2": 8, "table4": 7}[target]
-    assert said.count(": 3 steps of") == {"table2": 15, "table4": 13}[target]
+    assert len(prices) == {"table2": 10, "table4": 7}[target]
+    assert said.count(": 3 steps of") == {"table2": 19, "table4": 13}[target]
     assert said.count("nothing to train") == 4
     assert " of training" in said
     assert not (tmp_path / "out").exists()
@@ -292,6 +292,20 @@ def test_table2_has_all_seven_rows_of_the_paper():
     assert table2("paper").rows[5].paper["cifar100"]["knn5"] == pytest.approx(0.561)
 
 
+def test_vicreg_stands_beside_simclr_with_the_same_views():
+    for scale in ("cpu", "paper"):
+        rows = by_name(table2(scale))
+        for own, other in (("vicreg", "simclr"), ("vicreg-fcj", "simclr-fcj")):
+            config, beside = rows[own].config, rows[other].config
+            assert config.method.name == "vicreg"
+            assert config.train == beside.train
+            assert config.encoder == beside.encoder
+            method, views = config.method.model_dump(), beside.method.model_dump()
+            assert (method["view"], method["average"]) == (views["view"], views["average"])
+    assert rows["vicreg"].config.method.model_dump()["optimiser"]["learning_rate"] == 0.3
+    assert rows["vicreg"].row.paper == {}
+
+
 def test_options_by_hand_replace_a_recipe_and_not_what_makes_a_row():
     cells = by_name(table2("paper"), {"method.optimiser.kind": "adamw", "train.steps": "7"})
     assert cells["simclr"].config.model_dump()["method"]["optimiser"]["kind"] == "adamw"
@@ -330,6 +344,12 @@ def test_the_reference_comes_with_rows_that_generate():
         ["table2", "--out", "/dev/null/table2", "--data", "digits"],
         ["figure2", "--rows", "full"],
         ["figure2", "--dry-run"],
+        ["figure1", "--dry-run"],
+        ["table2", "--no-search"],
+        ["table4", "--runs", "runs/x"],
+        ["compare"],
+        ["compare", "--data", "nowhere"],
+        ["compare", "--data", "digits", "--scale", "cpu"],
     ],
 )
 def test_bad_input_is_one_line(given, capsys):

@@ -20,6 +20,7 @@ DEFAULT = Config().method.name  # of a row that names no method
 class Row:
     """`changes` make the row what it is; `recipe`, and `recipes` of a data set, suit it, and give way to options by hand.
 
+    `rates` are learning rates to choose from, each a value of all `rate_options`; none: that of the recipe.
     `paper` holds the paper's numbers by data set and metric, accuracies as shares of 1.
     """
 
@@ -30,8 +31,11 @@ class Row:
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     recipes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     kind: Kind = "trained"
+    rates: tuple[str, ...] = ()
+    rate_options: tuple[str, ...] = ("method.optimiser.learning_rate",)
     samples: bool = True  # whether images that it makes are judged too
     on_request: bool = False  # only where it is named
+    without: tuple[str, ...] = ()  # data sets that it is not made for
 
     @property
     def method(self) -> type[MethodOptions]:
@@ -65,14 +69,25 @@ class Cell:
     config: Config
     folder: Path
     reference: Path  # the run of the classifier in whose features generated images are compared
+    tried: str | None = None  # a learning rate, where this is a trial of it instead of a part of the table
 
     @property
     def name(self) -> str:
-        return f"{self.row.name} on {self.data}, seed {self.config.seed}"
+        which = f"seed {self.config.seed}" if self.tried is None else f"learning rate {self.tried}"
+        return f"{self.row.name} on {self.data}, {which}"
 
     @property
     def evaluation(self) -> Path:
         return self.folder / "eval.json"
+
+    @property
+    def finished(self) -> bool:
+        """Whether it was trained with these options, and evaluated."""
+        file = self.folder / "config.yaml"
+        return self.evaluation.exists() and file.exists() and load(file) == self.config
+
+
+Rates = Mapping[tuple[str, str], Mapping[str, str]]  # what a search found, as options, by row and data set
 
 
 CPU_PRESETS = {"fashion_mnist": "fashion16", "cifar10": "cifar16", "mnist": "fashion16", "digits": "digits"}
@@ -90,22 +105,39 @@ def controls(scale: Scale) -> tuple[Row, ...]:
 
 
 def cells_of(
-    table: Table, rows: Sequence[Row], data: Sequence[str], seeds: Sequence[int], options: Mapping[str, str], runs: Path
+    table: Table,
+    rows: Sequence[Row],
+    data: Sequence[str],
+    seeds: Sequence[int],
+    options: Mapping[str, str],
+    runs: Path,
+    rates: Rates | None = None,
 ) -> list[Cell]:
     """In the order of the table. The reference has one seed: cells must not be compared in different features."""
-    threads = {"train.threads": "1"} if table.scale == "cpu" else {}  # a second core makes a second run instead
     made = []
     for source in data:
-        for row in rows:
+        for row in (row for row in rows if source not in row.without):
+            found = (rates or {}).get((row.name, source), {})
             for seed in (0,) if row.kind == "reference" else seeds:
-                fixed = {**row.changes, "data.source": source, "seed": str(seed)}
-                suits = {**threads, **row.suits(source)}
-                plain = load_preset(table.presets[source], {**suits, **fixed})
-                by_hand = {key: text for key, text in options.items() if _applies(key, plain)}
-                config = load_preset(table.presets[source], {**suits, **by_hand, **fixed})
+                config = config_of(table, row, source, seed, options, found)
                 folder = runs / f"{row.name}-{source}-seed{seed}"
                 made.append(Cell(row, source, config, folder, runs / f"{REFERENCE}-{source}-seed0"))
     return made
+
+
+def config_of(
+    table: Table, row: Row, source: str, seed: int, options: Mapping[str, str], found: Mapping[str, str] | None = None
+) -> Config:
+    """What makes the row goes first, then options by hand, then what a search found, then what suits the row."""
+    threads = {"train.threads": "1"} if table.scale == "cpu" else {}  # a second core makes a second run instead
+    fixed = {**row.changes, "data.source": source, "seed": str(seed)}
+    suits = {**threads, **row.suits(source), **(found or {})}
+    by_hand = applying(options, load_preset(table.presets[source], {**suits, **fixed}))
+    return load_preset(table.presets[source], {**suits, **by_hand, **fixed})
+
+
+def applying(options: Mapping[str, str], config: Config) -> dict[str, str]:
+    return {key: text for key, text in options.items() if _applies(key, config)}
 
 
 def _applies(key: str, config: Config) -> bool:
@@ -114,18 +146,15 @@ def _applies(key: str, config: Config) -> bool:
     return not key.startswith(("method.", "encoder.")) or key in option_names(Config, config.model_dump(mode="json"))
 
 
-def add_finished_cells(table: Table, cells: Sequence[Cell], options: Mapping[str, str], runs: Path) -> list[Cell]:
+def add_finished_cells(
+    table: Table, cells: Sequence[Cell], options: Mapping[str, str], runs: Path, rates: Rates | None = None
+) -> list[Cell]:
     """The cells, and those that earlier commands with the same options have finished in the same folder."""
     names = {cell.name for cell in cells}
     seeds = {path.parent.name.rpartition("-seed")[2] for path in runs.glob("*-seed*/eval.json")}
     seeds = {cell.config.seed for cell in cells} | {int(seed) for seed in seeds if seed.isdecimal()}
-    known = cells_of(table, table.rows, list(table.presets), sorted(seeds), options, runs)
-    return [cell for cell in known if cell.name in names or (cell.evaluation.exists() and _as_it_was_made(cell))]
-
-
-def _as_it_was_made(cell: Cell) -> bool:
-    file = cell.folder / "config.yaml"
-    return file.exists() and load(file) == cell.config
+    known = cells_of(table, table.rows, list(table.presets), sorted(seeds), options, runs, rates)
+    return [cell for cell in known if cell.name in names or cell.finished]
 
 
 def chosen_rows(table: Table, names: Sequence[str] | None) -> list[Row]:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from sao.data.samples import Dataset, Images
+from sao.data.sources import NAMES
 from sao.engine.evaluate import LEARNT, ChosenRows, Plan, measure, representations, weights_used
 from sao.engine.pictures import save_samples
 from sao.engine.run import DataFacts, Run
@@ -18,14 +19,18 @@ from sao.networks import Encoder
 from sao.reproduce.tables.cells import Cell
 from sao.reproduce.tables.classifier import compare_in_classifier
 
-PLAN = Plan(("kmeans", "svm", "probe", "knn1", "knn5"), rows=None, strict=True)
+METRICS = ("kmeans", "svm", "probe", "knn1", "knn5")
+UNLABELLED = ("effective_rank", "cluster_agreement")
+TRIAL = Plan(("svm",), rows=10_000, strict=True)
 GENERATED = 10_000
 SMALLEST = 32  # pixels a side; features of ImageNet mean little for smaller images
 
 
 def measured(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
     """Representation for every cell; generation, samples and costs for those that have them."""
-    metrics = _representation(cell, method, dataset)
+    if cell.tried is not None:
+        return _representation(cell, method, dataset, TRIAL)
+    metrics = _representation(cell, method, dataset, _plan(cell))
     if cell.row.kind in ("trained", "reference"):
         metrics += _costs(cell, method)
     if cell.row.generates:
@@ -33,14 +38,21 @@ def measured(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
     return metrics
 
 
-def _representation(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
-    """All rows of every cell, so that no two cells are compared that were fitted to different numbers of samples."""
+def _plan(cell: Cell) -> Plan:
+    """All rows of every cell, so that no two cells are compared that were fitted to different numbers of samples.
+
+    Anyone's own data may have no labels, or too few for a measure.
+    """
+    return Plan(METRICS, rows=None, unlabelled=UNLABELLED, strict=cell.config.data.source in NAMES)
+
+
+def _representation(cell: Cell, method: Method, dataset: Dataset, plan: Plan) -> list[Metric]:
     seed, facts = cell.config.seed, {"weights": weights_used(method)}
     if cell.row.kind == "raw":
-        found = {LEARNT: ChosenRows.of(dataset, PLAN.rows, seed).raw(columns=None, facts={})}
+        found = {LEARNT: ChosenRows.of(dataset, plan.rows, seed).raw(columns=None, facts={})}
     else:
-        found = representations(method, dataset, PLAN, seed, facts=facts)
-    return measure(found, PLAN, seed).metrics
+        found = representations(method, dataset, plan, seed, facts=facts)
+    return measure(found, plan, seed).metrics
 
 
 def _generation(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:

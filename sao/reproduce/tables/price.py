@@ -37,6 +37,7 @@ def price_study(cells: Sequence[Cell], processes: int) -> None:
 
 
 def _kind_of_step(config: Config) -> Hashable:
-    """What the time of a step depends on: the method with its options, the encoder, the batch, the images."""
+    """What the time of a step depends on: the method without its learning rates, the encoder, the batch, the images."""
     images = KNOWN.get(config.data.source, config.data.source), config.data.size
-    return config.method, config.encoder, config.train.batch, images
+    method = {name: value for name, value in config.method.model_dump().items() if not name.endswith("optimiser")}
+    return str(method), config.encoder, config.train.batch, images

@@ -1,8 +1,9 @@
-"""sao reproduce table1|table2|table4: train and evaluate every cell that is not done yet, then write the table."""
+"""sao reproduce table1|table2|table4: search, train and evaluate every cell that is not done yet, then write the table."""
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from sao import config as configuration
@@ -15,34 +16,93 @@ from sao.evaluation.result import Metric, write_json
 from sao.methods import Method
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, check_out, train_run
-from sao.reproduce.tables.cells import Cell, Table
+from sao.reproduce.tables.cells import Cell, Row, Table, add_finished_cells, cells_of
 from sao.reproduce.tables.curves import write_curves
 from sao.reproduce.tables.measure import measured
+from sao.reproduce.tables.search import chosen_rates, judged, trials_of, within_training_part
 from sao.reproduce.tables.sheet import write_sheet
 from sao.reproduce.tables.writing import DIVERGED, read_result, write_table
 
 
-def reproduce(table: Table, cells: Sequence[Cell], shown: Sequence[Cell], out: Path, command: str, processes: int = 1) -> None:
+@dataclass(frozen=True)
+class Study:
+    """What is asked for of a table. Learning rates are searched for where rows have a choice, unless `search` is off."""
+
+    table: Table
+    rows: Sequence[Row]
+    data: Sequence[str]
+    seeds: Sequence[int]
+    options: Mapping[str, str]
+    out: Path
+    search: bool = True
+
+    def trials(self, rows: Sequence[Row] | None = None, data: Sequence[str] | None = None) -> list[Cell]:
+        rows, data = rows or self.rows, data or self.data
+        return trials_of(self.table, rows, data, self.options, self.out) if self.search else []
+
+    def cells(self) -> list[Cell]:
+        """With the learning rates that were found so far."""
+        rates = chosen_rates(self.trials())
+        return cells_of(self.table, self.rows, self.data, self.seeds, self.options, self.out / "runs", rates)
+
+    def shown(self) -> list[Cell]:
+        rates = chosen_rates(self.all_trials())
+        return add_finished_cells(self.table, self.cells(), self.options, self.out / "runs", rates)
+
+    def all_trials(self) -> list[Cell]:
+        """Of earlier commands in the same folder too."""
+        return self.trials(self.table.rows, list(self.table.presets))
+
+    def make(self, command: str, processes: int = 1) -> list[Cell]:
+        """Finish the trials, then the cells, and return these."""
+        check_out(self.out)
+        finish_each(self.trials(), processes)
+        cells = self.cells()
+        reproduce(self.table, cells, self.shown(), self.out, command, processes, judged(self.all_trials()))
+        return cells
+
+
+def reproduce(
+    table: Table,
+    cells: Sequence[Cell],
+    shown: Sequence[Cell],
+    out: Path,
+    command: str,
+    processes: int = 1,
+    searched: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
+) -> None:
     """Finish the cells. The table, of all that are shown, is written after each, so that it can be looked at on the way."""
     started = time.monotonic()
     check_out(out)
-    for cell in cells:
-        check_folder(cell.folder, cell.config)
-    left = [cell for cell in cells if not cell.evaluation.exists()]
-    references = [cell for cell in left if cell.row.kind == "reference"]
-    others = [cell for cell in left if cell.row.kind != "reference"]
-    print(f"{len(cells)} cells, {len(cells) - len(left)} of them done already", flush=True)
-    if not left:
-        write_table(table, shown, out, command)
-    for stage in (references, others):  # generated images are compared in the features of the first
-        for cell, said in run_each(finish, stage, processes):
-            left.remove(cell)
-            print(f"{cell.name}: {said}; left: {len(left)}", flush=True)
-            write_table(table, shown, out, command)
+
+    def write() -> None:
+        write_table(table, shown, out, command, searched)
+
+    if finish_each(cells, processes, write) == 0:
+        write()
     write_sheet(shown, out / "samples.png")
     write_curves(shown, out / "curves.png")
     print((out / f"{table.name}.md").read_text(encoding="utf-8"))
     print(f"everything is in {out}; {clock(time.monotonic() - started)} in all", flush=True)
+
+
+def finish_each(cells: Sequence[Cell], processes: int, after_each: Callable[[], None] = lambda: None) -> int:
+    """Returns how many were left to do."""
+    for cell in cells:
+        check_folder(cell.folder, cell.config)
+    left = [cell for cell in cells if not cell.evaluation.exists()]
+    count = len(left)
+    references = [cell for cell in left if cell.row.kind == "reference"]
+    others = [cell for cell in left if cell.row.kind != "reference"]
+    if cells:
+        what = "cells" if cells[0].tried is None else "trials of learning rates"
+        print(f"{len(cells)} {what}, {len(cells) - len(left)} of them done already", flush=True)
+    for stage in (references, others):  # generated images are compared in the features of the first
+        for cell, said in run_each(finish, stage, processes):
+            left.remove(cell)
+            print(f"{cell.name}: {said}; left: {len(left)}", flush=True)
+            after_each()
+    return count
 
 
 def finish(cell: Cell) -> str:
@@ -59,6 +119,8 @@ def finish(cell: Cell) -> str:
 def _metrics(cell: Cell) -> list[Metric]:
     set_threads(cell.config.train.threads)
     dataset = open_config_data(cell.config).dataset
+    if cell.tried is not None:
+        dataset = within_training_part(dataset)
     try:
         method = _method(cell, dataset)
     except Diverged as error:

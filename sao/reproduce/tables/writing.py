@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,11 @@ def read_result(cell: Cell) -> dict[str, Metric]:
     return {row["name"]: Metric(**row) for row in rows if row["value"] is not None}
 
 
-def write_table(table: Table, cells: Sequence[Cell], out: Path, command: str) -> None:
-    """NAME.md and NAME.json of the cells that are done."""
+Searched = Mapping[tuple[str, str], Mapping[str, float]]  # score of each learning rate, by row and data set
+
+
+def write_table(table: Table, cells: Sequence[Cell], out: Path, command: str, searched: Searched | None = None) -> None:
+    """NAME.md and NAME.json of the cells that are done, and of the search for learning rates."""
     done = [(cell, read_result(cell)) for cell in cells if cell.evaluation.exists()]
     lines = [_line(row, data, done) for data in _ordered(cell.data for cell in cells) for row in _ordered_rows(cells)]
     lines = [line for line in lines if line["seeds"]]
@@ -37,9 +40,11 @@ def write_table(table: Table, cells: Sequence[Cell], out: Path, command: str) ->
         "machine": f"{usable_cores()} cores, {platform.processor() or platform.machine()}",
         "scale": table.scale,
     }
-    content = {**facts, "notes": table.notes, "rows": lines}
+    searches = [{"row": row, "data": data, "scores": dict(found)} for (row, data), found in (searched or {}).items()]
+    content = {**facts, "notes": table.notes, "rows": lines, "search": searches}
     write_text(out / f"{table.name}.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    write_text(out / f"{table.name}.md", _markdown(table, lines, facts, done))
+    text = _markdown(table, lines, facts, done) + _search(searches)
+    write_text(out / f"{table.name}.md", text)
 
 
 def _line(row: Row, data: str, done: list[tuple[Cell, dict[str, Metric]]]) -> dict[str, Any]:
@@ -103,6 +108,20 @@ def _rows(lines: list[dict[str, Any]]) -> list[str]:
         cells = [_ours(line, name) if whose == "ours" else _papers(line, name) for whose, name in columns]
         shown.append(f"| {line['title']} | {_seeds(line)} | {' | '.join(cells)} |")
     return shown
+
+
+def _search(searches: list[dict[str, Any]]) -> str:
+    """What each learning rate was worth on training data that was held back, in percent; the best one was taken."""
+    if not searches:
+        return ""
+    lines = ["", "## Learning rates, by SVM on training data that was held back", "", "| row | data | tried |", "|---|---|---|"]
+    for one in searches:
+        top = max(one["scores"].values())
+        first = next(rate for rate, score in one["scores"].items() if score == top)
+        tried = [f"{rate}: {100 * score:.1f}" for rate, score in one["scores"].items()]
+        shown = [f"**{text}**" if text.startswith(f"{first}: ") else text for text in tried]
+        lines.append(f"| {one['row']} | {one['data']} | {', '.join(shown)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _seeds(line: dict[str, Any]) -> str:

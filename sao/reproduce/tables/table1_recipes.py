@@ -1,4 +1,4 @@
-"""What suits each two-view learner, at the scale of the paper and at that of a processor, as options.
+"""What suits each learner of Table 1, at the scale of the paper and at that of a processor, as options.
 
 The paper's are solo-learn's for CIFAR; for ImageNet-10 it takes solo-learn's for ImageNet-100, with 1000 epochs.
 """
@@ -26,6 +26,21 @@ def _method(own: Mapping[str, str]) -> Recipe:
 _OF_IMAGENET_SIMCLR = {"hidden_size": "4096", "projection_size": "512"}
 _WARM_UP = {"method.warm_up.temperature": "0.04", "method.warm_up.epochs": "50"}
 
+# ViT-small with patches of 4x4, at 128x128 of 8x8; the paper says no more of it.
+_MAE = {
+    **SOLO,
+    "method.optimiser.learning_rate": "2e-4",
+    "encoder": "vit",
+}
+# "Default hyper-parameters", says the paper: those of the first publication. Of ImageNet-10 it has no number.
+_DDPM = {
+    "train.epochs": "2000",
+    "train.batch": "128",
+    "train.warmup_epochs": "13",
+    "method.optimiser.learning_rate": "2e-4",
+    "encoder": "unet",
+}
+
 PAPER_SCALE: Mapping[str, Mapping[str, Recipe]] = {
     "simclr": {CIFAR: _lars("0.4", "1e-4"), IMAGENET: _lars("0.3", "1e-4", **_OF_IMAGENET_SIMCLR)},
     "nnclr": {CIFAR: _lars("0.4", "1e-5"), IMAGENET: {**_lars("0.4", "1e-5"), **BLURRED}},
@@ -34,23 +49,23 @@ PAPER_SCALE: Mapping[str, Mapping[str, Recipe]] = {
     "byol": {CIFAR: _lars("1.0", "1e-5"), IMAGENET: {**_lars("0.5", "1e-6", predictor_size="8192"), **BLURRED}},
     "swav": {CIFAR: _lars("0.6", "1e-6"), IMAGENET: _lars("0.6", "1e-6")},
     "dino": {CIFAR: _lars("0.3", "1e-6"), IMAGENET: {**_lars("0.3", "1e-6"), **BLURRED, **_WARM_UP}},
+    "mae": {CIFAR: _MAE, IMAGENET: _MAE},
+    "ddpm": {CIFAR: _DDPM},
 }
 
-# Narrow heads, AdamW, and crops that leave something to be seen of 16x16 pixels. Each makes as many steps as take about as long
-# as ours.
-_CPU = {
-    "train.batch": "128",
-    "train.schedule": "cosine",
-    "train.warmup_epochs": "1",
-    "method.optimiser.learning_rate": "1e-3",
-    **_method({"hidden_size": "256", "projection_size": "64", "view.crop": "0.2"}),
-}
+# At the scale of a processor: narrow heads, AdamW, and crops that leave something to be seen of 16x16 pixels. Each makes as
+# many steps as take about as long as ours.
+RATES = ("3e-4", "1e-3", "3e-3")
+_CPU = {"train.batch": "128", "train.schedule": "cosine"}
+_HEADS = _method({"hidden_size": "256", "projection_size": "64", "view.crop": "0.2"})
 _STRONG = {"view.jitter": "[0.4, 0.4, 0.4, 0.1]", "view.blur": "0"}
 _BOTH = {"second_view.crop": "0.2", "predictor_size": "256"}
+_VIT = {"encoder": "vit", "encoder.width": "96", "encoder.depth": "4", "encoder.heads": "3"}
+_UNET = {"encoder": "unet", "encoder.channels": "32", "encoder.blocks": "1"}
 
 
 def _cpu(steps: int, **own: str) -> Recipe:
-    return {**_CPU, "train.steps": str(steps), **_method(own)}
+    return {**_CPU, **_HEADS, "train.steps": str(steps), **_method(own)}
 
 
 CPU_SCALE: Mapping[str, Recipe] = {
@@ -67,4 +82,11 @@ CPU_SCALE: Mapping[str, Recipe] = {
         partner_temperature="0.04",
         frozen_epochs="0.25",
     ),
+    "mae": {
+        **_CPU,
+        **_VIT,
+        "train.steps": "700",
+        **_method({"decoder.width": "64", "decoder.depth": "2", "decoder.heads": "4"}),
+    },
+    "ddpm": {**_CPU, **_UNET, "train.batch": "64", "train.steps": "400"},
 }

@@ -1,0 +1,56 @@
+"""Ours beside the two-view learners on anyone's images: every row with the options that `sao train --data` chooses for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sao.automatic import choose_options
+from sao.commands.training import check_apart, open_config_data
+from sao.config import Config, load_preset
+from sao.data.samples import Dataset
+from sao.errors import InputError
+from sao.reproduce.tables.cells import REFERENCE, Cell, Row, Table, applying, check_options, chosen_rows, controls
+from sao.reproduce.tables.table1 import ours, two_view_learners
+
+PRESET = "own"
+NOTES = (
+    "Every row has the same backbone, batch and number of steps, chosen for the data. A step of ours takes longer.",
+    "Nothing was searched for: heads, queues and views are what `sao train --data` chooses.",
+)
+
+
+def comparison(
+    source: str, names: Sequence[str] | None, seeds: Sequence[int], options: Mapping[str, str], out: str | None
+) -> tuple[Table, list[Cell]]:
+    """The table, and its cells in order; the learner with labels is there only where there are labels."""
+    name = Path(source).resolve().stem
+    folder = Path(out or f"runs/compare-{name}")
+    table = Table("compare", "cpu", f"Comparison on {name}", _rows(), {name: PRESET}, (name,), NOTES)
+    rows = chosen_rows(table, names)
+    check_options(table, rows, options)
+    cells = []
+    for seed in seeds:
+        fixed = {"data.source": source, "seed": str(seed)}
+        plain = load_preset(PRESET, {**applying(options, load_preset(PRESET)), **fixed})
+        check_apart(folder, plain)
+        dataset = open_config_data(plain).dataset
+        if len(dataset.train.shape) == 1:
+            raise InputError(f"{source} holds vectors, and two-view learners need images: sao train --data {source}")
+        for row in rows:
+            if row.kind == "reference" and dataset.train.labels is None:
+                continue
+            config = _config(row, dataset, {**fixed, "train.threads": "1"}, options)
+            run = folder / "runs" / f"{row.name}-seed{seed}"
+            cells.append(Cell(row, name, config, run, folder / "runs" / f"{REFERENCE}-seed{seed}"))
+    return table, sorted(cells, key=lambda cell: rows.index(cell.row))
+
+
+def _rows() -> tuple[Row, ...]:
+    rows = (*two_view_learners(), ours(), *controls("cpu"))
+    return tuple(replace(row, changes={**row.changes, "encoder": "resnet"}) for row in rows)
+
+
+def _config(row: Row, dataset: Dataset, fixed: Mapping[str, str], options: Mapping[str, str]) -> Config:
+    fixed = {**fixed, **row.changes}
+    given = {**applying(options, load_preset(PRESET, fixed)), **fixed}
+    return choose_options(load_preset(PRESET, given), dataset.train, given.keys())[0]
