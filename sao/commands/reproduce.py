@@ -79,7 +79,7 @@ def _figure1(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
     order = _words("--rows", arguments.rows) or []
     cells = sorted(study.make(_command(), processes), key=lambda cell: order.index(cell.row.name))
     for data in study.data:
-        panels = [Source(cell.folder, cell.row.title) for cell in cells if cell.data == data and cell.row.kind != "raw"]
+        panels = [Source(cell.folder, cell.row.title) for cell in cells if cell.data == data and cell.row.kind == "trained"]
         draw([*panels, *(Source(path, path.name) for path in given)], study.out, f"figure1-{data}", _command())
 
 
