@@ -51,6 +51,7 @@ ALSO = {
     "sao/methods/views.py": [VIEWS_STEP, "tests/methods/test_simclr.py", "tests/methods/test_controls.py"],
     "sao/evaluation/partitions.py": ["tests/evaluation/test_clusters.py"],
 }
+SLOW = ("sao/distributed.py",)  # their tests start many processes: last
 LEAST = 5  # of a file, however small
 
 
@@ -65,7 +66,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutants") as name:
         folder = Path(name)
         trial.copy_package(ROOT, folder)
-        for file, these in chosen.items():
+        for file, these in sorted(chosen.items(), key=lambda item: item[0] in SLOW):
             _try_file(folder, file, these)
     return 0
 

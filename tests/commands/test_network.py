@@ -1,0 +1,82 @@
+"""Nothing leaves the machine: no command looks up a name or connects to an address outside of it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import tiny
+from PIL import Image
+
+# Imported by every Python that starts with this folder on its path, worker processes too.
+WATCH = """
+import ipaddress, os, sys
+
+def refuse(event, arguments):
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        host = arguments[1][0]
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
+        host = arguments[0]
+    else:
+        return
+    host = host.decode() if isinstance(host, bytes) else host
+    try:
+        outside = host not in (None, "", "localhost") and not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        outside = True
+    if outside:
+        with open(os.environ["SEEN"], "a") as seen:
+            seen.write(f"{event} {host}\\n")
+        raise PermissionError(f"{event} {host}")
+
+sys.addaudithook(refuse)
+"""
+
+
+def watched(folder: Path, script: str) -> str:
+    """What a Python that is watched asked of the network."""
+    (folder / "sitecustomize.py").write_text(WATCH)
+    seen = folder / "seen"
+    path = os.pathsep.join([str(folder), str(Path(__file__).parents[2]), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path, "SEEN": str(seen)}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, cwd=folder, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return seen.read_text() if seen.exists() else ""
+
+
+def test_the_watch_sees_a_request(tmp_path):
+    script = """
+import urllib.request
+try:
+    urllib.request.urlopen("http://example.invalid/")
+except OSError:  # urllib wraps the refusal
+    pass
+"""
+    assert "example.invalid" in watched(tmp_path, script)
+
+
+def test_no_command_asks_the_network_for_anything(tmp_path):
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    draws = np.random.default_rng(0)
+    for index in range(40):
+        Image.fromarray(draws.integers(0, 255, (9, 9, 3), dtype=np.uint8)).save(pictures / f"{index}.png")
+    small = tiny.words()
+    script = f"""
+from sao.cli import main
+small = {small!r}
+for words in (
+    ["train", "--data", "pictures", "--out", "run", "--data.size", "8", *small],
+    ["resume", "run", "--train.steps", "9"],
+    ["eval", "run"],
+    ["embed", "run", "pictures", "-o", "features.npz"],
+    ["cluster", "run", "pictures", "-k", "3", "-o", "clusters"],
+    ["sample", "run", "-o", "samples.png"],
+    ["presets"],
+    ["doctor"],
+):
+    code = main(words)
+    assert code == 0, (words, code)
+"""
+    assert watched(tmp_path, script) == ""
