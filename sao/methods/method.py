@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 
 from sao import distributed
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
+from sao.methods.stages import with_stages
 from sao.networks import MovingAverage
-from sao.networks.stages import with_stages
 from sao.options import Strict
 
 Scalars = dict[str, Tensor]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao.errors import InputError
-from sao.networks.discriminator import Encoder
+from sao.networks import Encoder
 
 CELLS = 2  # a map is averaged to so many cells a side
 

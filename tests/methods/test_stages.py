@@ -5,8 +5,8 @@ import tiny
 import torch
 
 from sao.errors import InputError
+from sao.methods.stages import with_stages
 from sao.networks import ResNet
-from sao.networks.stages import with_stages
 
 
 def test_the_last_map_of_each_stage_is_pooled_beside_the_features():
