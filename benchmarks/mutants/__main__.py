@@ -36,6 +36,7 @@ FILES = (
 # Tests beside those of the file's own name.
 GAN_STEP, VIEWS_STEP = "tests/methods/test_structural_step.py", "tests/methods/test_baseline_steps.py"
 ALSO = {
+    "sao/engine/loop.py": ["tests/test_distributed.py"],
     "sao/randomness.py": ["tests/data/test_batches.py"],
     "sao/data/split.py": ["tests/data/test_user_tables.py", "tests/data/test_user_arrays.py", "tests/data/test_user_images.py"],
     "sao/methods/adversarial.py": [GAN_STEP, "tests/methods/test_structural.py"],
@@ -51,7 +52,7 @@ ALSO = {
     "sao/methods/views.py": [VIEWS_STEP, "tests/methods/test_simclr.py", "tests/methods/test_controls.py"],
     "sao/evaluation/partitions.py": ["tests/evaluation/test_clusters.py"],
 }
-SLOW = ("sao/distributed.py",)  # their tests start many processes: last
+SLOW = ("sao/distributed.py", "sao/engine/loop.py")  # their tests start many processes: last
 LEAST = 5  # of a file, however small
 
 
