@@ -89,5 +89,5 @@ def test_every_class_gives_its_share_and_keeps_a_training_sample():
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.5, 2])
 def test_an_impossible_fraction_is_refused(fraction):
-    with pytest.raises(InputError, match="held_out .* is not possible: give a fraction between 0 and 1"):
+    with pytest.raises(InputError, match=r"held_out .* is not possible: give a fraction between 0 and 1"):
         held_out_rows(10, None, fraction, 0)
