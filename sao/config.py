@@ -26,7 +26,14 @@ class Data(Strict):
     )
     folder: str = Field(default="~/.cache/sao/datasets", description="where named data sets are kept or downloaded to")
     size: Annotated[Int, Field(ge=8, le=256)] | None = Field(default=None, description="pixels a side; null: as the data is")
-    fit: Literal["crop", "pad"] = Field(default="crop", description="how images that are not square become so")
+    fit: Literal["crop", "pad", "centre"] = Field(
+        default="crop",
+        description="how images that are not square become so; centre: the middle of a short side of 9/8 of the size",
+    )
+    crop: Fraction | None = Field(
+        default=None,
+        description="training sees random crops of whole image files, of at least this share of the area; null: the squares",
+    )
     labels: bool = Field(default=True, description="use labels, where there are any, for evaluation")
     strict: bool = Field(default=False, description="stop at the first unreadable item instead of skipping it")
     held_out: Fraction = Field(default=0.1, description="part kept for evaluation where a source has no test part of its own")

@@ -50,6 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
     "swav": {"method": "swav", **_VIEWS, "method__frozen_epochs": 0.07, "method__queue_epochs": 0.09},  # from steps 6 and 8 on
     "swav-small": {"method": "swav", "method__queue": 0, "method__small_views__count": 2, "method__small_views__size": 8},
     "dino": {"method": "dino", **_VIEWS, "method__momentum": 0.9, "method__frozen_epochs": 0.07},
+    "frames": {"method": "supervised", "method__augmentation__flip": "true"},  # crops of whole pictures
     "micro-batches": {"method__micro_batch": 10},  # three processes have 10, 10 and 12 rows of [real; fake]
 }
 STEPS = 10
@@ -240,6 +241,8 @@ _COLLECTIVES = (
 
 
 def data_of(name: str) -> Dataset:
+    if name == "frames":
+        return tiny.framed()
     return spirals(samples=200) if _options(name).get("data__source") == "spirals" else tiny.dataset()
 
 
@@ -282,6 +285,7 @@ def trajectory(name: str, folder: Path) -> None:
 def _batch(method: Method, batches: Batches, config: Any, step: int) -> Batch:
     """In the precision of the method."""
     batch = config.train.batch
-    rows = batch_rows(config.seed, step, batch, len(batches))[distributed.local_slice(batch)]
-    inputs = batches.inputs(rows).to(next(method.parameters()).dtype)
+    places = distributed.local_slice(batch)
+    rows = batch_rows(config.seed, step, batch, len(batches))[places]
+    inputs = batches.learnt_from(rows, config.seed, step, places).to(next(method.parameters()).dtype)
     return Batch(inputs, rows, batches.labels(rows) if method.needs_labels else None)

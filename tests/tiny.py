@@ -6,15 +6,17 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from sao.config import Config, load_preset
 from sao.data.batches import Batches
-from sao.data.samples import Dataset
+from sao.data.samples import Dataset, Frames, Images
 from sao.data.sources import digits
 from sao.engine.log import Log
 from sao.engine.loop import new_method, train
@@ -98,6 +100,15 @@ def structural_options(config: Config) -> structural.Options:
 @cache
 def dataset() -> Dataset:
     return digits()
+
+
+def framed(crop: float = 0.25) -> Dataset:
+    """The digits with whole pictures behind them, of which training sees crops."""
+    data = dataset()
+    assert isinstance(data.train, Images)
+    pixels = np.asarray(data.train.pixels).repeat(2, axis=1).repeat(2, axis=2)
+    frames = Frames(pixels, np.linspace(0.5, 2, len(pixels), dtype=np.float32), crop)
+    return Dataset("framed", replace(data.train, frames=frames), data.test)
 
 
 def batch(step: int = 0, size: int = 16) -> Batch:

@@ -6,7 +6,8 @@ import numpy as np
 
 from sao.automatic import choose_options
 from sao.config import Config
-from sao.data.samples import Dataset, Images
+from sao.data.image_files import FRAME
+from sao.data.samples import Dataset, Frames, Images
 from sao.data.user_files import Opened
 from sao.engine import checkpoint
 from sao.engine.device import choose_device
@@ -114,7 +115,11 @@ def _stand_in(config: Config) -> Priced:
     train, size, channels, test, classes = KNOWN[source]
     shape = (max(64, config.train.batch), config.data.size or size, config.data.size or size, channels)
     draws = np.random.default_rng(0)
-    images = Images(draws.integers(0, 256, shape, dtype=np.uint8), np.arange(shape[0]) % classes)
+    frames = None
+    if config.data.crop is not None:
+        whole = draws.integers(0, 256, (shape[0], FRAME * shape[1], FRAME * shape[2], channels), dtype=np.uint8)
+        frames = Frames(whole, np.full(shape[0], 4 / 3, np.float32), config.data.crop)
+    images = Images(draws.integers(0, 256, shape, dtype=np.uint8), np.arange(shape[0]) % classes, frames=frames)
     note = f"data        {source} is not at hand: priced with random pixels of its shape and its {train} samples"
     return Priced(Opened(Dataset(source, images, images), [], []), train, test, classes, note, at_hand=False)
 

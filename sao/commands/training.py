@@ -199,6 +199,7 @@ def open_config_data(config: Config, download: bool = True) -> Opened:
         folder=data.folder,
         size=data.size,
         fit=data.fit,
+        crop=data.crop,
         labels=data.labels,
         strict=data.strict,
         held_out=data.held_out,

@@ -19,6 +19,8 @@ from filelock import FileLock, Timeout
 from sao.errors import InputError, printable
 from sao.files import sync
 
+Shape = tuple[int, int, int]
+
 _WRITING = ".writing-"
 _LOCK = "lock"
 _ABANDONED_SECONDS = 3600  # only for a folder whose writer died in the instant between making it and locking it
@@ -26,14 +28,15 @@ _ABANDONED_SECONDS = 3600  # only for a folder whose writer died in the instant 
 
 @dataclass(frozen=True)
 class Stored:
-    """One entry: pixels (n, h, w, c) mapped from disk, and the facts that were stored with them."""
+    """One entry: pixels (n, h, w, c), and whole frames where they are kept, mapped from disk, with the facts stored beside."""
 
     pixels: np.ndarray
     facts: dict[str, Any]
+    frames: np.ndarray | None = None
 
 
 class Cache:
-    """A folder of entries `KEY/{pixels.npy, facts.json}`; a key names contents, so entries never change."""
+    """A folder of entries `KEY/{pixels.npy, frames.npy, facts.json}`; a key names contents, so entries never change."""
 
     def __init__(self, folder: Path | None = None) -> None:
         chosen = folder or os.environ.get("SAO_CACHE") or Path.home() / ".cache" / "sao"
@@ -52,25 +55,26 @@ class Cache:
         try:
             with self.explained():
                 facts = json.loads((entry / "facts.json").read_text("utf-8"))
-                pixels = _mapped(entry / "pixels.npy")
-            if pixels.dtype != np.uint8 or list(pixels.shape) != facts["shape"]:
+                shapes = {"pixels": facts["shape"]} | ({"frames": facts["frames"]} if "frames" in facts else {})
+                arrays = {name: _mapped(entry / f"{name}.npy") for name in shapes}
+            if any(array.dtype != np.uint8 or list(array.shape) != shapes[name] for name, array in arrays.items()):
                 raise ValueError("not what was written")
         except InputError:
             raise
         except (FileNotFoundError, ValueError, KeyError, TypeError, EOFError):
             shutil.rmtree(entry, ignore_errors=True)
             return None
-        return Stored(pixels, facts)
+        return Stored(arrays["pixels"], facts, arrays.get("frames"))
 
     @contextmanager
-    def writer(self, shape: tuple[int, int, int], most: int) -> Iterator["Writer"]:
-        """A new entry of at most so many images; nothing of it is visible before `Writer.commit`."""
+    def writer(self, shape: Shape, most: int, frames: Shape | None = None) -> Iterator["Writer"]:
+        """A new entry of at most so many images, with whole frames or without; it is not visible before `Writer.commit`."""
         with self.explained():
             self.folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
-            if shutil.disk_usage(self.folder).free < most * math.prod(shape):
+            if shutil.disk_usage(self.folder).free < most * (math.prod(shape) + (math.prod(frames) if frames else 0)):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            writer = Writer(self, shape)
+            writer = Writer(self, shape, frames)
         try:
             yield writer
         finally:
@@ -104,33 +108,41 @@ class Cache:
 class Writer:
     """Appends images to an entry that becomes visible at `commit`, under a key that may only be known by then."""
 
-    def __init__(self, cache: Cache, shape: tuple[int, int, int]) -> None:
-        self._cache, self._shape, self._count = cache, shape, 0
+    def __init__(self, cache: Cache, shape: Shape, frames: Shape | None = None) -> None:
+        self._cache, self._count = cache, 0
+        self._shapes = {"pixels": shape} | ({} if frames is None else {"frames": frames})
         # Not tempfile.mkdtemp: its mode 0700 would lock everyone else out of a shared cache.
         self._folder = cache.folder / f"{_WRITING}{secrets.token_hex(8)}"
         self._folder.mkdir()
         self._lock = FileLock(self._folder / _LOCK)
         self._lock.acquire()
-        self._stream = open(self._folder / "pixels.npy", "wb")  # noqa: SIM115 (closed by `close`)
-        self._write_header()
+        self._streams = {name: open(self._folder / f"{name}.npy", "wb") for name in self._shapes}  # noqa: SIM115 (see `close`)
+        self._write_headers()
 
-    def append(self, images: np.ndarray) -> None:
-        """Images (n, h, w, c); written, not mapped, so the process never holds more than these."""
-        if images.dtype != np.uint8 or images.shape[1:] != self._shape:
-            raise ValueError(f"expected uint8 {self._shape}, got {images.dtype} {images.shape[1:]}")
-        with self._cache.explained():
-            self._stream.write(np.ascontiguousarray(images).data)
+    def append(self, images: np.ndarray, frames: np.ndarray | None = None) -> None:
+        """Images (n, h, w, c), and their frames; written, not mapped, so the process never holds more than these."""
+        blocks = {"pixels": images} | ({} if frames is None else {"frames": frames})
+        for name, shape in self._shapes.items():
+            block = blocks[name]
+            if block.dtype != np.uint8 or block.shape != (len(images), *shape):
+                raise ValueError(f"expected uint8 {shape}, got {block.dtype} {block.shape[1:]}")
+            with self._cache.explained():
+                self._streams[name].write(np.ascontiguousarray(block).data)
         self._count += len(images)
 
     def commit(self, key: str, facts: dict[str, Any]) -> Stored:
         """Make the entry visible; if another run was first, its equal entry is used."""
-        facts = {**facts, "shape": [self._count, *self._shape]}
+        facts = {**facts, "shape": [self._count, *self._shapes["pixels"]]}
+        if "frames" in self._shapes:
+            facts["frames"] = [self._count, *self._shapes["frames"]]
         final = self._cache.folder / key
         with self._cache.explained():
             # numpy leaves room in the header for the first axis to grow, so the length stays what it was.
-            self._stream.seek(0)
-            self._write_header()
-            _sync(self._stream)
+            for stream in self._streams.values():
+                stream.seek(0)
+            self._write_headers()
+            for stream in self._streams.values():
+                _sync(stream)
             with open(self._folder / "facts.json", "w", encoding="utf-8") as stream:
                 json.dump(facts, stream)
                 _sync(stream)
@@ -148,14 +160,16 @@ class Writer:
         return stored
 
     def close(self) -> None:
-        with suppress(OSError):  # a full disk was reported when it was met; the rest of the buffer is not wanted
-            self._stream.close()
+        for stream in self._streams.values():
+            with suppress(OSError):  # a full disk was reported when it was met; the rest of the buffer is not wanted
+                stream.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._lock.release()
 
-    def _write_header(self) -> None:
-        header = {"descr": "|u1", "fortran_order": False, "shape": (self._count, *self._shape)}
-        np.lib.format.write_array_header_1_0(self._stream, header)
+    def _write_headers(self) -> None:
+        for name, stream in self._streams.items():
+            header = {"descr": "|u1", "fortran_order": False, "shape": (self._count, *self._shapes[name])}
+            np.lib.format.write_array_header_1_0(stream, header)
 
 
 def _mapped(path: Path) -> np.ndarray:

@@ -18,6 +18,7 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from sao.data.fitting import SIDEWAYS, Recipe, fit, squash
 from sao.errors import printable
 
 # The list is closed on purpose: Pillow's other readers include ones that start programs (EPS) or fetch nothing we want.
@@ -25,27 +26,8 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 MAX_PIXELS = 100_000_000
 MAX_FILE_BYTES = 256 * 2**20
-PAD_VALUE = 127  # zero after scaling to [-1, 1], which is what a zero-padded convolution sees beyond the border
 
 _ORIENTATION_TAG = 0x0112
-_TRANSPOSES = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What every image becomes: size x size pixels of this many channels, made square by "crop" or "pad"."""
-
-    size: int
-    channels: int
-    fit: str
 
 
 @dataclass(frozen=True)
@@ -70,6 +52,8 @@ class Header:
 class Picture:
     header: Header
     pixels: np.ndarray
+    frame: np.ndarray | None = None
+    aspect: float = 1.0  # width over height of the whole image
 
 
 Loaded = str | bytes | Failure  # a path still to be read, bytes already read, or the reason why there are none
@@ -130,13 +114,18 @@ def decode(data: bytes, recipe: Recipe) -> Picture | Failure:
                 return header
             if image.format == "JPEG":
                 # Lets libjpeg decode a large photograph at 1/2, 1/4 or 1/8, never below twice what is needed.
-                image.draft(None, (2 * recipe.size, 2 * recipe.size))
+                needed = 2 * (recipe.frame or recipe.size)
+                image.draft(None, (needed, needed))
             loaded = eight_bits(image)
             # Asked only now: Pillow turns a TIFF itself while loading it, and then takes the tag away.
-            pixels = fit(loaded, recipe, _orientation(image))
+            orientation = _orientation(image)
+            pixels = fit(loaded, recipe, orientation)
+            if recipe.frame is None:
+                return Picture(header, pixels)
+            width, height = loaded.size[::-1] if orientation in SIDEWAYS else loaded.size
+            return Picture(header, pixels, squash(loaded, recipe.frame, recipe.channels, orientation), width / height)
     except Exception as error:  # Pillow raises nearly every kind on damaged files
         return _damage(error)
-    return Picture(header, pixels)
 
 
 def eight_bits(image: Image.Image) -> Image.Image:
@@ -149,34 +138,6 @@ def eight_bits(image: Image.Image) -> Image.Image:
         image.load()
         return image
     return image.convert("L" if image.mode == "1" else "RGB")
-
-
-def fit(image: Image.Image, recipe: Recipe, orientation: int = 1) -> np.ndarray:
-    """The image (modes L, LA, RGB, RGBA) as a recipe's uint8 square (size, size, channels)."""
-    width, height = image.size
-    size = recipe.size
-    inner, box = (size, size), (0, 0, width, height)
-    if recipe.fit == "crop":
-        side = min(width, height)
-        left, top = (width - side) / 2, (height - side) / 2
-        box = (left, top, left + side, top + side)
-    else:
-        scale = size / max(width, height)
-        inner = max(1, round(width * scale)), max(1, round(height * scale))
-    if image.size != inner:
-        image = image.resize(inner, Image.Resampling.LANCZOS, box=box)
-    image = _on_white(image)  # after resizing, so that only these few pixels are blended
-    wanted = "L" if recipe.channels == 1 else "RGB"
-    if image.mode != wanted:
-        image = image.convert(wanted)
-    # Turning the small image instead of the photograph gives the same pixels, because the crop is centred.
-    if orientation in _TRANSPOSES:
-        image = image.transpose(_TRANSPOSES[orientation])
-    if image.size != (size, size):
-        canvas = Image.new(wanted, (size, size), (PAD_VALUE,) * recipe.channels)
-        canvas.paste(image, ((size - image.width) // 2, (size - image.height) // 2))
-        image = canvas
-    return np.asarray(image, dtype=np.uint8).reshape(size, size, recipe.channels)
 
 
 @contextmanager
@@ -255,15 +216,6 @@ def _scaled_to_bytes(values: np.ndarray) -> np.ndarray:
     if not (low >= 0 and high <= 255):
         raise ValueError("floating-point pixels outside 0..255")
     return (values * (255 if high <= 1 else 1) + 0.5).astype(np.uint8)
-
-
-def _on_white(image: Image.Image) -> Image.Image:
-    if image.mode not in ("LA", "RGBA"):
-        return image
-    values = np.asarray(image).astype(np.float32)
-    alpha = values[..., -1:] / 255
-    blended = (values[..., :-1] * alpha + 255 * (1 - alpha) + 0.5).astype(np.uint8)
-    return Image.fromarray(blended[..., 0] if image.mode == "LA" else blended)
 
 
 def _damage(error: Exception) -> Failure:

@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from statistics import median
 
 import numpy as np
 import PIL
@@ -14,10 +12,8 @@ import PIL
 from sao.data.cache import Cache, Stored
 from sao.data.decode import (
     Failure,
-    Header,
     Loaded,
     Picture,
-    Recipe,
     decode_chunk,
     digest,
     digest_chunk,
@@ -25,12 +21,15 @@ from sao.data.decode import (
     read,
 )
 from sao.data.file_source import Skipped, Source
+from sao.data.fitting import Recipe
+from sao.data.image_notes import Tally, choose_size
+from sao.data.samples import Frames
 from sao.data.workers import map_in_order
 from sao.errors import InputError, printable
 from sao.machine import usable_cores
 
 FORMAT_VERSION = 1  # to be raised whenever the same files and options would give other pixels
-SMALLEST, LARGEST_CHOSEN, LARGEST = 8, 128, 256
+FRAME = 2  # a whole frame is kept at so many times the size: a crop of a quarter of its area then still has all its pixels
 CHUNK_ITEMS, CHUNK_BYTES = 64, 8 * 2**20
 # Below these a second process would take longer to start than it saves.
 ALONE_ITEMS, ALONE_BYTES = 1000, 32 * 2**20
@@ -40,11 +39,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class ImageRequest:
-    """What the user asked for; None is "choose from the data"."""
+    """What the user asked for; None is "choose from the data". With `crop`, whole images are kept beside the squares."""
 
     size: int | None
     channels: int | None
     fit: str
+    crop: float | None = None
 
     def __post_init__(self) -> None:
         allowed = [2**k for k in range(3, 9)]
@@ -52,8 +52,12 @@ class ImageRequest:
             raise InputError(f"size {self.size} is not possible: choose one of {', '.join(map(str, allowed))}")
         if self.channels not in (None, 1, 3):
             raise InputError(f"channels {self.channels} is not possible: choose 1 (grey) or 3 (colour)")
-        if self.fit not in ("crop", "pad"):
-            raise InputError(f'fit "{self.fit}" is not known: choose "crop" or "pad"')
+        if self.fit not in ("crop", "pad", "centre"):
+            raise InputError(f'fit "{self.fit}" is not known: choose "crop", "pad" or "centre"')
+
+    def recipe(self, size: int, channels: int) -> Recipe:
+        """With what was not asked for."""
+        return Recipe(size, channels, self.fit, FRAME * size if self.crop is not None else None)
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class Pictures:
     skipped: list[Skipped]
     notes: list[str]
     key: str
+    frames: Frames | None = None
 
 
 @dataclass
@@ -77,20 +82,6 @@ class Reading:
     workers: int | None = None
     strict: bool = False
     progress: Progress | None = None
-
-
-@dataclass
-class _Tally:
-    """What the notes will say about the decoded images."""
-
-    sizes: Counter = field(default_factory=Counter)
-    transparent: int = 0
-    deep: int = 0
-
-    def add(self, header: Header) -> None:
-        self.sizes[header.width, header.height] += 1
-        self.transparent += header.transparent
-        self.deep += header.deep
 
 
 def read_pictures(source: Source, request: ImageRequest, cache: Cache, reading: Reading) -> Pictures:
@@ -113,31 +104,10 @@ def read_pictures(source: Source, request: ImageRequest, cache: Cache, reading: 
     if reading.strict and skipped:
         raise strict_error(skipped[0])
     check_enough(len(names), reading, source.skipped + skipped)
-    return Pictures(stored.pixels, names, source.skipped + skipped, stored.facts["notes"], key)
-
-
-def choose_size(shorter_sides: list[int]) -> tuple[int, str]:
-    """The median shorter side rounded down to a power of two in 8..128, and the sentence that says so."""
-    middle = int(median(shorter_sides))
-    size = min(max(1 << max(middle.bit_length() - 1, 0), SMALLEST), LARGEST_CHOSEN)
-    return size, (
-        f"size {size} was chosen: the median shorter side is {middle} pixels, and sizes are powers of two from"
-        f" {SMALLEST} to {LARGEST_CHOSEN} unless set (up to {LARGEST})"
-    )
-
-
-def fit_note(sizes: Counter, recipe: Recipe) -> str | None:
-    """How images of these (width, height) became the recipe's squares; None if they already were."""
-    if set(sizes) == {(recipe.size, recipe.size)}:
-        return None
-    square = all(width == height for width, height in sizes)
-    way = "centre-cropped to squares and " if recipe.fit == "crop" else "padded to squares with mid-grey and "
-    if len(sizes) == 1:
-        ((width, height),) = sizes
-        start = f"images of {width}x{height} pixels were"
-    else:
-        start = f"images of {len(sizes)} different sizes were"
-    return f"{start} {'' if square else way}resized to {recipe.size}x{recipe.size}"
+    frames = None
+    if stored.frames is not None and request.crop is not None:
+        frames = Frames(stored.frames, np.array(stored.facts["aspects"], np.float32), request.crop)
+    return Pictures(stored.pixels, names, source.skipped + skipped, stored.facts["notes"], key, frames)
 
 
 def strict_error(item: Skipped) -> InputError:
@@ -161,6 +131,8 @@ def check_enough(usable: int, reading: Reading, skipped: list[Skipped]) -> None:
 def _prefix(source: Source, request: ImageRequest) -> str:
     """Everything about an entry but the contents. If no entry has it, the files need no reading to know it is new."""
     parts = [FORMAT_VERSION, PIL.__version__, request.size, request.channels, request.fit]
+    if request.crop is not None:
+        parts.append(f"frames {FRAME}")
     parts.append([entry.size for entry in source.entries])
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest() + "-"
 
@@ -176,7 +148,7 @@ def _content(source: Source, reading: Reading) -> bytes:
 def _survey(source: Source, request: ImageRequest, reading: Reading) -> tuple[Recipe, list[str]]:
     """The recipe, with what was not asked for chosen from the headers of all files."""
     if request.size is not None and request.channels is not None:
-        return Recipe(request.size, request.channels, request.fit), []
+        return request.recipe(request.size, request.channels), []
     shorter_sides: list[int] = []
     every_grey = True
     failures: list[Skipped] = []
@@ -197,7 +169,7 @@ def _survey(source: Source, request: ImageRequest, reading: Reading) -> tuple[Re
     if size is None:
         size, note = choose_size(shorter_sides)
         notes.append(note)
-    return Recipe(size, request.channels or (1 if every_grey else 3), request.fit), notes
+    return request.recipe(size, request.channels or (1 if every_grey else 3)), notes
 
 
 def _decode_all(
@@ -206,48 +178,39 @@ def _decode_all(
     recipe, notes = _survey(source, request, reading)
     surveyed = 1 if notes or request.channels is None else 0
     failed: list[tuple[int, str]] = []
-    tally = _Tally()
+    tally = Tally()
     combined = hashlib.blake2b(digest_size=16)
     index = 0
-    shape = (recipe.size, recipe.size, recipe.channels)
+    shape, frames = ((side, side, recipe.channels) for side in (recipe.size, recipe.frame or 0))
+    aspects: list[float] = []
     work = partial(decode_chunk, recipe=recipe)
-    with cache.writer(shape, len(source.entries)) as writer:
+    with cache.writer(shape, len(source.entries), frames if recipe.frame else None) as writer:
         lost = lambda item: (_CRASHED, digest(read(item)))  # noqa: E731
         for results in _process(work, source, reading, lost, surveyed, surveyed + 1):
-            block = []
+            block: list[Picture] = []
             for picture, one in results:
                 combined.update(one)
                 if isinstance(picture, Picture):
                     tally.add(picture.header)
-                    block.append(picture.pixels)
+                    block.append(picture)
                 else:
                     failed.append((index, picture.reason))
                     if reading.strict:
                         raise strict_error(Skipped(printable(source.entries[index].name), picture.reason))
                 index += 1
             if block:
-                writer.append(np.stack(block))
+                whole = [picture.frame for picture in block if picture.frame is not None]
+                writer.append(np.stack([picture.pixels for picture in block]), np.stack(whole) if whole else None)
+                aspects += [round(picture.aspect, 5) for picture in block]
         names = [Skipped(printable(source.entries[i].name), reason) for i, reason in failed]
         if len(failed) == len(source.entries):
             raise nothing_usable(reading.where, source.skipped + names)
         check_enough(len(source.entries) - len(failed), reading, source.skipped + names)
         key = prefix + (content or combined.digest()).hex()
-        facts = {"failed": failed, "notes": notes + _tally_notes(tally, recipe)}
+        facts = {"failed": failed, "notes": notes + tally.notes(recipe)}
+        if recipe.frame is not None:
+            facts["aspects"] = aspects
         return key, writer.commit(key, facts)
-
-
-def _tally_notes(tally: _Tally, recipe: Recipe) -> list[str]:
-    total = sum(tally.sizes.values())
-    notes = [fit_note(tally.sizes, recipe)]
-    smaller = sum(count for (width, height), count in tally.sizes.items() if min(width, height) < recipe.size)
-    if smaller:
-        notes.append(f"{smaller} of {total} images are smaller than {recipe.size} pixels and were enlarged")
-    if tally.transparent:
-        notes.append(f"{tally.transparent} of {total} images have transparency and were composited on white")
-    if tally.deep:
-        notes.append(f"{tally.deep} of {total} images have more than 8 bits a pixel and were reduced to 8")
-    notes.append(f"images are read as {'grey (1 channel)' if recipe.channels == 1 else 'colour (3 channels)'}")
-    return [note for note in notes if note is not None]
 
 
 _CRASHED = Failure("the image decoder crashed on it")

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from sao.data import sources
 from sao.data.samples import Dataset
 from sao.data.shard_names import data_exists
-from sao.data.user_files import Opened, open_path
+from sao.data.user_files import Fit, Opened, open_path
 from sao.errors import InputError
 
 
@@ -17,7 +16,8 @@ def open_data(
     *,
     folder: str,
     size: int | None = None,
-    fit: Literal["crop", "pad"] = "crop",
+    fit: Fit = "crop",
+    crop: float | None = None,
     labels: bool = True,
     strict: bool = False,
     held_out: float = 0.1,
@@ -30,8 +30,18 @@ def open_data(
         if not data_exists(source):
             raise InputError(f"there is no file or folder {source}, and no data set of that name ({', '.join(sources.NAMES)})")
         return open_path(
-            source, size=size, fit=fit, use_labels=labels, strict=strict, held_out=held_out, seed=seed, progress=progress
+            source,
+            size=size,
+            fit=fit,
+            crop=crop,
+            use_labels=labels,
+            strict=strict,
+            held_out=held_out,
+            seed=seed,
+            progress=progress,
         )
+    if crop is not None:
+        raise InputError(f"data.crop takes crops of whole image files, and {source} holds none: set method.augmentation.crop")
     match source:
         case "digits":
             dataset = sources.digits(held_out, seed)

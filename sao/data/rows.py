@@ -56,3 +56,11 @@ def select_rows(array: Rows, rows: np.ndarray) -> Rows:
         return array[rows[0] : rows[0] + len(rows)]
     selected = SelectedRows(array, rows)
     return selected[:] if selected.nbytes <= IN_MEMORY_BYTES else selected
+
+
+def read_rows(array: Rows, rows: np.ndarray, into: np.ndarray) -> None:
+    """Copy rows into an array of as many, in the order in which they lie: so a disk reads forwards."""
+    if isinstance(array, SelectedRows):
+        array, rows = array.array, array.rows[rows]
+    order = np.argsort(rows)
+    into[order] = array[rows[order]]

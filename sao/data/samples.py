@@ -12,13 +12,32 @@ from sao.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
+class Frames:
+    """Whole pictures: uint8 (n, s, s, c), squashed to squares whatever their shape, with width over height of each (n,).
+
+    Training sees random crops of them, which keep at least the share `crop` of the area.
+    """
+
+    pixels: Rows
+    aspects: np.ndarray
+    crop: float
+
+    def select(self, rows: np.ndarray) -> "Frames":
+        return Frames(select_rows(self.pixels, rows), self.aspects[rows], self.crop)
+
+
+@dataclass(frozen=True, eq=False)
 class Images:
-    """uint8 pixels (n, h, w, c), in memory, memory-mapped or an index of such; labels are for evaluation only."""
+    """uint8 pixels (n, h, w, c), in memory, memory-mapped or an index of such; labels are for evaluation only.
+
+    Where there are `frames`, a step of training learns from crops of them; everything else looks at the pixels.
+    """
 
     pixels: Rows
     labels: np.ndarray | None = None
     names: Sequence[str] | None = None
     class_names: Sequence[str] | None = None
+    frames: Frames | None = None
 
     def __post_init__(self) -> None:
         if self.pixels.dtype != np.uint8 or self.pixels.ndim != 4:
@@ -34,13 +53,15 @@ class Images:
         height, width, channels = self.pixels.shape[1:]
         return channels, height, width
 
-    def inputs(self, rows: np.ndarray | slice) -> Tensor:
-        """Network input for these rows: float32 (n, c, h, w) in [-1, 1]."""
+    def inputs(self, rows: np.ndarray | slice, device: torch.device | str = "cpu") -> Tensor:
+        """Network input for these rows: float32 (n, c, h, w) in [-1, 1], made on the device, to which bytes are sent."""
         # A part of a file that is mapped to be read only is copied: torch warns of what it may not write to.
-        return pixels_to_inputs(torch.from_numpy(np.require(self.pixels[rows], requirements=("C", "W"))))
+        pixels = torch.from_numpy(np.require(self.pixels[rows], requirements=("C", "W")))
+        return pixels_to_inputs(pixels.to(device))
 
     def select(self, rows: np.ndarray) -> "Images":
-        return Images(select_rows(self.pixels, rows), *_selected(rows, self.labels, self.names), self.class_names)
+        frames = None if self.frames is None else self.frames.select(rows)
+        return Images(select_rows(self.pixels, rows), *_selected(rows, self.labels, self.names), self.class_names, frames)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +85,8 @@ class Vectors:
     def shape(self) -> tuple[int, ...]:
         return self.rows.shape[1:]
 
-    def inputs(self, rows: np.ndarray | slice) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(self.rows[rows]))
+    def inputs(self, rows: np.ndarray | slice, device: torch.device | str = "cpu") -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(self.rows[rows])).to(device)
 
     def select(self, rows: np.ndarray) -> "Vectors":
         return Vectors(self.rows[rows], *_selected(rows, self.labels, self.names), self.class_names)

@@ -51,7 +51,8 @@ def _resampling(start: Tensor, length: Tensor, size: int, out: int) -> Tensor:
     scale = length / out
     centres = (torch.arange(out, dtype=start.dtype, device=start.device)[:, None] + 0.5) * scale
     weights = _bicubic((pixels + 0.5 - centres) / scale.clamp(min=1))
-    weights = torch.where((pixels >= 0) & (pixels < length), weights, 0)
+    inside = (pixels + 0.5 >= 0) & (pixels + 0.5 <= length)  # by its centre: a window may begin within a pixel
+    weights = torch.where(inside, weights, 0)
     return weights / weights.sum(2, keepdim=True)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sao.data.rows import select_rows
-from sao.data.samples import Images, Vectors
+from sao.data.samples import Frames, Images, Vectors
 from sao.data.split import Labels
 from sao.data.tables import Standardiser
 
@@ -14,18 +14,20 @@ Parts = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class UnsplitImages:
-    """Images (n, h, w, c) as bytes, mostly mapped from the cache."""
+    """Images (n, h, w, c) as bytes, mostly mapped from the cache, and whole frames where training is to see crops of them."""
 
     pixels: np.ndarray
     names: list[str]
     labels: Labels | None
     parts: Parts | None
+    frames: Frames | None = None
 
-    def take(self, rows: np.ndarray) -> Images:
+    def take(self, rows: np.ndarray, to_train: bool = False) -> Images:
         pixels, names = select_rows(self.pixels, rows), [self.names[i] for i in rows]
+        frames = self.frames.select(rows) if self.frames is not None and to_train else None
         if self.labels is None:
-            return Images(pixels, None, names)
-        return Images(pixels, self.labels.codes[rows], names, self.labels.names)
+            return Images(pixels, None, names, frames=frames)
+        return Images(pixels, self.labels.codes[rows], names, self.labels.names, frames)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,6 @@
 
 import math
 import os
-import stat
-import tarfile
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +13,9 @@ from sao.data import rows
 from sao.data.archives import file_digest, open_source
 from sao.data.arrays import ArrayImages, Arrays, read_arrays
 from sao.data.cache import Cache
-from sao.data.decode import is_picture
 from sao.data.file_source import Skipped
 from sao.data.image_files import FORMAT_VERSION, ImageRequest, Progress, Reading, check_enough, read_pictures, strict_error
+from sao.data.kind import kind_of
 from sao.data.samples import Dataset, Samples
 from sao.data.shard_names import shard_paths
 from sao.data.shards import Shards
@@ -30,6 +27,7 @@ from sao.errors import InputError, printable
 _Read = tuple[UnsplitImages | UnsplitVectors, list[Skipped], list[str]]
 
 FEWEST_SAMPLES = 10
+Fit = Literal["crop", "pad", "centre"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,8 @@ def open_path(
     *,
     size: int | None = None,
     channels: int | None = None,
-    fit: Literal["crop", "pad"] = "crop",
+    fit: Fit = "crop",
+    crop: float | None = None,
     use_labels: bool = True,
     strict: bool = False,
     held_out: float = 0.1,
@@ -61,11 +60,12 @@ def open_path(
 ) -> Opened:
     """A training and a held-out part from any path; labels, if there are any, are for evaluation only.
 
+    With `crop`, training sees random crops of whole image files, which keep at least that share of their area.
     With the `shape` and the `standardiser` of a trained network, the data is brought into the form that it expects.
     """
     path = Path(path)
     reading = Reading(printable(str(path)), FEWEST_SAMPLES, True, workers, strict, progress)
-    request = ImageRequest(size, channels, fit) if shape is None else _request_for(shape, fit)
+    request = ImageRequest(size, channels, fit, crop) if shape is None else _request_for(shape, fit)
     found, skipped, notes = _read(path, request, use_labels, Cache(cache_folder), reading, standardiser)
     if shape is not None:
         _check_kind(found, shape, reading)
@@ -79,7 +79,7 @@ def open_path(
         notes.append(f"{len(parts[0])} samples to train on, {len(parts[1])} held out")
     name = printable(path.resolve().stem) or "data"
     if isinstance(found, UnsplitImages):
-        return Opened(Dataset(name, found.take(parts[0]), found.take(parts[1])), skipped, notes)
+        return Opened(Dataset(name, found.take(parts[0], to_train=True), found.take(parts[1])), skipped, notes)
     if shape is None:
         standardiser = Standardiser.fit(found.values[parts[0]], found.columns, length_scale, seed)
         notes += _standardiser_notes(standardiser, found.columns, length_scale)
@@ -94,7 +94,7 @@ def open_for_embedding(
     *,
     shape: Sequence[int],
     standardiser: Standardiser | None = None,
-    fit: Literal["crop", "pad"] = "crop",
+    fit: Fit = "crop",
     use_labels: bool = True,
     strict: bool = False,
     cache_folder: Path | None = None,
@@ -114,7 +114,7 @@ def open_for_embedding(
     return samples, skipped, notes
 
 
-def _request_for(shape: Sequence[int], fit: Literal["crop", "pad"]) -> ImageRequest:
+def _request_for(shape: Sequence[int], fit: Fit) -> ImageRequest:
     """Images as a network of this input shape expects them."""
     if len(shape) != 3:
         return ImageRequest(None, None, fit)
@@ -137,7 +137,10 @@ def _check_columns(samples: Samples, shape: Sequence[int], reading: Reading) -> 
 def _read(
     path: Path, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading, standardiser: Standardiser | None
 ) -> _Read:
-    match _kind(path):
+    kind = kind_of(path)
+    if request.crop is not None and kind != "files":
+        raise InputError(f"data.crop takes crops of whole image files, and {reading.where} holds none: leave it out")
+    match kind:
         case "files":
             return _from_files(path, request, use_labels, cache, reading)
         case "arrays":
@@ -149,54 +152,13 @@ def _read(
             return _from_table(path, use_labels, reading, standardiser)
 
 
-def _kind(path: Path) -> Literal["files", "arrays", "table"]:
-    """What a path holds, by its content; only tables of text have none to go by."""
-    where = printable(str(path))
-    if shard_paths(path) is not None:
-        return "files"
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            return "files"
-        if not stat.S_ISREG(mode):
-            raise InputError(f"{where} is neither a folder nor a regular file: give one of these")
-        with open(path, "rb") as stream:
-            start = stream.read(8)
-        if start.startswith(b"\x93NUMPY"):
-            return "arrays"
-        if start.startswith(b"PAR1"):
-            return "table"
-        if start.startswith(b"PK") or zipfile.is_zipfile(path):
-            return "arrays" if _is_npz(path) else "files"
-        if path.suffix.lower() in (".csv", ".tsv", ".txt"):
-            return "table"
-        if start.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x5d\x00\x00")) or tarfile.is_tarfile(path):
-            return "files"
-        if is_picture(path):
-            return "files"
-    except FileNotFoundError:
-        raise InputError(f"there is no file or folder {where}: check the path") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{where} cannot be read ({getattr(error, 'strerror', None) or error}): check it") from None
-    raise InputError(f"{where} is not data of a known kind: give a folder, .zip, .tar, .npy, .npz, .csv, .parquet or an image")
-
-
-def _is_npz(path: Path) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except Exception:  # damaged: the reader of archives says how
-        return path.suffix.lower() == ".npz"
-    return bool(names) and all(name.endswith(".npy") for name in names)
-
-
 def _from_files(path: Path, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading) -> _Read:
     shards = shard_paths(path)
     source = open_source(path, cache.folder) if shards is None else Shards(shards)
     pictures = read_pictures(source, request, cache, reading)
     layout = layout_of(pictures.names, use_labels, reading.split)
     names = [printable(name) for name in pictures.names]
-    found = UnsplitImages(pictures.pixels, names, layout.labels, layout.parts)
+    found = UnsplitImages(pictures.pixels, names, layout.labels, layout.parts, pictures.frames)
     return found, pictures.skipped, pictures.notes + layout.notes
 
 

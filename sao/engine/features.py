@@ -20,7 +20,7 @@ def extract(
 ) -> np.ndarray:
     """float32 (n, d): the function's output for each sample, in order. The result does not depend on the chunk."""
     chosen = np.arange(len(samples))[rows]
-    parts = [function(samples.inputs(part).to(device)).float().cpu().numpy() for part in _chunks(chosen, chunk)]
+    parts = [function(samples.inputs(part, device)).float().cpu().numpy() for part in _chunks(chosen, chunk)]
     return np.concatenate(parts)
 
 

@@ -8,8 +8,12 @@ from sao.randomness import batch_rows
 
 
 def make_step(method: Method, batches: Batches, seed: int, global_batch: int, step: int) -> Scalars:
-    """Let the method learn from this process's rows of the batch of a step."""
-    rows = batch_rows(seed, step, global_batch, len(batches))[distributed.local_slice(global_batch)]
+    """Let the method learn from this process's rows of the batch of a step; those of the next are read meanwhile."""
+    places = distributed.local_slice(global_batch)
+    rows = batch_rows(seed, step, global_batch, len(batches))[places]
     labels = batches.labels(rows) if method.needs_labels else None
     method.refresh(batches, step)
-    return method.step(Batch(batches.inputs(rows), rows.to(batches.device), labels), step)
+    batch = Batch(batches.learnt_from(rows, seed, step, places), rows.to(batches.device), labels)
+    if not batches.resident:
+        batches.announce(batch_rows(seed, step + 1, global_batch, len(batches))[places])
+    return method.step(batch, step)

@@ -25,7 +25,7 @@ def watch(method: Method, dataset: Dataset, seed: int = 0) -> dict[str, float]:
         if math.isfinite(metric.value)
     }
     device = next(method.parameters()).device
-    inputs = dataset.test.inputs(slice(0, SMOOTHNESS_SAMPLES)).to(device)
+    inputs = dataset.test.inputs(slice(0, SMOOTHNESS_SAMPLES), device)
     norms = jacobian_norm(method.smooth_function, inputs, steps=4, generator=generator(seed, "watch")).detach()
     for level in (0.05, 0.5, 0.95):
         scalars[f"eval/jacobian_norm_q{100 * level:02.0f}"] = float(norms.float().quantile(level))

@@ -21,8 +21,8 @@ def test_memory_mapped_rows_equal_rows_in_memory(pixels, tmp_path):
     np.save(tmp_path / "pixels.npy", pixels)
     mapped = Batches(Images(np.load(tmp_path / "pixels.npy", mmap_mode="r")), DEVICE)
     held = Batches(Images(pixels), DEVICE)
-    assert mapped._values is None
-    assert held._values is not None
+    assert not mapped.resident
+    assert held.resident
     for step in range(4):
         rows = batch_rows(0, step, 16, 50)
         found = mapped.inputs(rows)
@@ -34,7 +34,7 @@ def test_memory_mapped_rows_equal_rows_in_memory(pixels, tmp_path):
 
 def test_data_too_large_for_the_device_is_read_row_by_row(pixels):
     large = Batches(Images(pixels), DEVICE, resident_bytes=1000)
-    assert large._values is None
+    assert not large.resident
     rows = torch.tensor([7, 3, 3, 49, 0])
     assert torch.equal(large.inputs(rows), Batches(Images(pixels), DEVICE).inputs(rows))
 
@@ -44,16 +44,16 @@ def test_an_accelerator_keeps_what_fits_also_of_a_map_or_an_index(pixels, tmp_pa
     mapped = np.load(tmp_path / "pixels.npy", mmap_mode="r")
     for values in (mapped, SelectedRows(mapped, np.arange(0, 50, 3))):
         batches = Batches(Images(values), torch.device("meta"))
-        assert batches._values is not None
+        assert isinstance(batches._values, torch.Tensor)
         assert (batches._values.shape, batches._values.dtype) == (values.shape, torch.uint8)
         assert batches.inputs(torch.tensor([3, 1])).shape == (2, 3, 8, 8)
-        assert Batches(Images(values), torch.device("meta"), resident_bytes=1000)._values is None
+        assert not Batches(Images(values), torch.device("meta"), resident_bytes=1000).resident
 
 
 def test_rows_of_an_index_are_those_of_the_copy(pixels):
     chosen = np.random.default_rng(1).permutation(50)[:30]
     index, copy = Batches(Images(SelectedRows(pixels, chosen)), DEVICE), Batches(Images(pixels[chosen]), DEVICE)
-    assert index._values is None
+    assert not index.resident
     rows = torch.tensor([29, 0, 7, 7])
     assert torch.equal(index.inputs(rows), copy.inputs(rows))
 

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from sao.data.decode import Failure, Picture, Recipe, decode_chunk, inspect_chunk
+from sao.data.decode import Failure, Picture, decode_chunk, inspect_chunk
+from sao.data.fitting import Recipe
 from sao.data.user_files import open_path
 from sao.errors import InputError
 

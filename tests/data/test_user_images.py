@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sao.data.decode import PAD_VALUE, Failure, Picture, Recipe, decode, digest_chunk, inspect_chunk
+from sao.data.decode import Failure, Picture, decode, digest_chunk, inspect_chunk
+from sao.data.fitting import PAD_VALUE, Recipe
 from sao.data.user_files import open_for_embedding, open_path
 from sao.errors import InputError, printable
 

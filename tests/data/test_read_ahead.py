@@ -1,0 +1,242 @@
+"""One batch ahead: the same values, read while something else is done, and an end without a thread left behind."""
+
+import signal
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from sao.cli import main
+from sao.data import read_ahead, rows
+from sao.data.batches import Batches
+from sao.data.read_ahead import ReadAhead
+from sao.data.samples import Dataset, Images
+from sao.engine.features import extract
+from sao.engine.loop import Interrupted
+from sao.errors import InputError
+from sao.methods.supervised import Supervised
+
+CPU = torch.device("cpu")
+FIRST, SECOND = torch.tensor([3, 1, 40]), torch.tensor([7, 7, 0])
+
+
+@pytest.fixture
+def pixels() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def reads(monkeypatch) -> list[tuple[str, list[int]]]:
+    """The thread and the rows of each reading."""
+    made, read = [], rows.read_rows
+
+    def noted(array, chosen, into):
+        made.append((threading.current_thread().name, chosen.tolist()))
+        read(array, chosen, into)
+
+    monkeypatch.setattr(read_ahead, "read_rows", noted)
+    return made
+
+
+def no_thread_is_left() -> bool:
+    return not [thread for thread in threading.enumerate() if thread.name == "reading ahead"]
+
+
+def mapped_digits(folder) -> Dataset:
+    """The digits as a file that is mapped: read row by row."""
+    train = tiny.dataset().train
+    assert isinstance(train, Images)
+    np.save(folder / "digits.npy", train.pixels)
+    return Dataset("mapped", Images(np.load(folder / "digits.npy", mmap_mode="r"), train.labels), tiny.dataset().test)
+
+
+def test_what_was_announced_is_read_once_by_a_thread(pixels, reads):
+    reader = ReadAhead(pixels, CPU)
+    reader.announce(FIRST)
+    assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
+    assert reads == [("reading ahead", [3, 1, 40])]
+    assert no_thread_is_left()
+
+
+def test_other_rows_may_be_asked_for_in_between(pixels, reads):
+    reader = ReadAhead(pixels, CPU)
+    reader.announce(FIRST)
+    assert torch.equal(reader.take(SECOND), torch.from_numpy(pixels)[SECOND])
+    assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
+    assert sorted(reads) == [("MainThread", [7, 7, 0]), ("reading ahead", [3, 1, 40])]
+
+
+def test_it_is_read_while_something_else_is_done(pixels, monkeypatch):
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow(array, chosen, into):
+        began.set()
+        assert may_end.wait(30)
+        rows.read_rows(array, chosen, into)
+
+    monkeypatch.setattr(read_ahead, "read_rows", slow)
+    reader = ReadAhead(pixels, CPU)
+    reader.announce(FIRST)
+    assert began.wait(30)  # and this thread is free
+    may_end.set()
+    assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
+
+
+@pytest.mark.parametrize("method", ["supervised", "self_conditioned"])  # the second also asks for other rows before some steps
+def test_a_run_reads_every_batch_ahead_and_learns_the_same(method, tmp_path, reads):
+    run, held = tiny.trained(tmp_path / "held", method=method)
+    other, read = tiny.trained(tmp_path / "read", mapped_digits(tmp_path), method=method)
+    assert tiny.rows(other.folder) == tiny.rows(run.folder)
+    assert all(torch.equal(value, read.state_dict()[name]) for name, value in held.state_dict().items())
+    batches = [chosen for _, chosen in reads if len(chosen) == 16]
+    ahead = [chosen for thread, chosen in reads if thread == "reading ahead"]
+    assert len(ahead) == 8  # of the steps after the first, and one that nobody asks for
+    assert batches[-8:] == ahead or method == "self_conditioned"
+    assert no_thread_is_left()
+
+
+# --- errors and endings --------------------------------------------------------------------------------------------------
+
+
+def test_an_error_of_the_thread_is_raised_where_the_rows_are_asked_for(pixels, monkeypatch):
+    monkeypatch.setattr(read_ahead, "read_rows", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+    reader = ReadAhead(pixels, CPU)
+    reader.announce(FIRST)
+    with pytest.raises(InputError, match="the training data cannot be read any more: Input/output error"):
+        reader.take(FIRST)
+    assert no_thread_is_left()
+
+
+def test_a_disk_that_fails_in_the_middle_is_one_line(tmp_path, monkeypatch, capsys):
+    calls, read = 0, rows.read_rows
+
+    def failing(array, chosen, into):
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            raise OSError(5, "Input/output error")
+        read(array, chosen, into)
+
+    monkeypatch.setattr(read_ahead, "read_rows", failing)
+    monkeypatch.setattr("sao.commands.training.open_config_data", lambda config: SimpleNamespace(**opened))
+    opened = {"dataset": mapped_digits(tmp_path), "notes": [], "skipped": [], "standardiser": None}
+    out = tmp_path / "run"
+    assert main(["train", *tiny.words(method="supervised"), "--out", str(out)]) == 2
+    assert capsys.readouterr().err == "sao: the training data cannot be read any more: Input/output error\n"
+    assert no_thread_is_left()
+    monkeypatch.setattr(read_ahead, "read_rows", read)
+    assert main(["resume", str(out)]) == 0
+
+
+def test_ctrl_c_leaves_no_thread(tmp_path, monkeypatch):
+    step, calls = Supervised.step, []
+
+    def interrupted(self, batch, number):
+        calls.append(number)
+        if number == 2:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, batch, number)
+
+    monkeypatch.setattr(Supervised, "step", interrupted)
+    with pytest.raises(Interrupted):
+        tiny.trained(tmp_path / "run", mapped_digits(tmp_path), method="supervised")
+    assert calls == [0, 1, 2]
+    assert no_thread_is_left()
+
+
+def test_ctrl_c_is_heard_while_a_step_waits_for_data(pixels, monkeypatch):
+    may_end = threading.Event()
+    monkeypatch.setattr(read_ahead, "read_rows", lambda *_: may_end.wait(30))
+    reader = ReadAhead(pixels, CPU)
+    reader.announce(FIRST)
+    timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            reader.take(FIRST)
+    finally:
+        may_end.set()
+        timer.join()
+
+
+# --- what an accelerator is sent -----------------------------------------------------------------------------------------
+
+
+class Sent(TorchDispatchMode):
+    """The copies from the CPU to another device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies: list[tuple[torch.dtype, int]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.device.type != "cpu":
+            sources = [value for value in args if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.ndim]
+            self.copies += [(value.dtype, value.numel()) for value in sources]
+        return found
+
+
+def test_bytes_travel_and_become_numbers_on_the_device(pixels):
+    meta = torch.device("meta")
+    batches = Batches(Images(pixels), meta, resident_bytes=0)
+    with Sent() as sent:
+        found = batches.inputs(FIRST)
+    assert (found.device.type, found.dtype, found.shape) == ("meta", torch.float32, (3, 3, 8, 8))
+    assert sent.copies == [(torch.uint8, 3 * 8 * 8 * 3)]
+
+
+def test_an_evaluation_sends_bytes_too(pixels, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: torch.zeros(self.shape))  # nothing can be read from this device
+    with Sent() as sent:
+        extract(lambda inputs: inputs.flatten(1), Images(pixels), torch.device("meta"), chunk=30)
+    assert sent.copies == [(torch.uint8, 30 * 192), (torch.uint8, 20 * 192)]
+
+
+class Stream:
+    """As much of an accelerator's stream as is used, with what was asked of it."""
+
+    def __init__(self, name: str, said: list[str]) -> None:
+        self.name, self.said = name, said
+
+    def __enter__(self) -> None:
+        self.said.append(f"on {self.name}")
+
+    def __exit__(self, *_: object) -> None:
+        self.said.append("back")
+
+    def wait_stream(self, other: "Stream") -> None:
+        self.said.append(f"{self.name} waits for {other.name}")
+
+
+def test_an_accelerator_is_sent_pinned_memory_on_a_stream_of_its_own(pixels, monkeypatch):
+    """With a stand-in, because there is none: the order of the calls is what can be held."""
+    said: list[str] = []
+    empty = torch.empty
+    side, main_stream = Stream("side", said), Stream("computing", said)
+    module = SimpleNamespace(
+        Stream=lambda device: side, stream=lambda stream: stream, current_stream=lambda device: main_stream
+    )
+
+    def pinned(*args, pin_memory=False, **kwargs):
+        said.append(f"pinned {pin_memory}")
+        return empty(*args, **kwargs)
+
+    def moved(self, device, non_blocking=False):
+        said.append(f"sent, waiting {not non_blocking}")
+        return self
+
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    monkeypatch.setattr(torch, "empty", pinned)
+    monkeypatch.setattr(torch.Tensor, "to", moved)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: said.append(f"kept for {stream.name}"))
+    reader = ReadAhead(pixels, torch.device("cuda"))
+    reader.announce(FIRST)
+    assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
+    assert said == [
+        "pinned True", "on side", "sent, waiting False", "back", "computing waits for side", "kept for computing",
+    ]  # fmt: skip
