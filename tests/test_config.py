@@ -20,8 +20,12 @@ def test_the_papers_runs_are_complete(name, epochs, batch):
     assert isinstance(method, structural.Options)
     assert isinstance(encoder, ResNetOptions)
     assert config.data.source == name
-    assert method.augmentation == Augmentation(flip=True, crop=0.5)
-    assert config.data.size == (128 if "imagenet" in name else None)
+    if "imagenet" in name:  # crops of the whole image, before it is 128x128
+        assert (config.data.size, config.data.fit, config.data.crop) == (128, "centre", 0.5)
+        assert method.augmentation == Augmentation(flip=True)
+    else:
+        assert (config.data.size, config.data.crop) == (None, None)
+        assert method.augmentation == Augmentation(flip=True, crop=0.5)
     assert (config.train.epochs, config.train.batch) == (epochs, batch)
     for player, decay in ((method.discriminator_optimiser, 0.1), (method.generator_optimiser, 0.0)):
         assert (player.learning_rate, player.betas, player.weight_decay) == (2e-4, (0.5, 0.999), decay)

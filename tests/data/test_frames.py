@@ -13,7 +13,6 @@ from scipy.stats import kstest
 from sklearn.datasets import load_sample_images
 
 from sao.cli import main
-from sao.config import load_preset
 from sao.data import transforms
 from sao.data.augmentation import Augmentation
 from sao.data.batches import Batches
@@ -268,14 +267,6 @@ def test_a_named_data_set_is_refused_and_told_what_to_set(capsys, tmp_path):
     assert main(["train", "digits", "--data.crop", "0.5", "--out", str(tmp_path / "run")]) == 2
     assert "digits holds none: set method.augmentation.crop" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("name", ["imagenet10", "imagenet100"])
-def test_the_papers_presets_use_it(name):
-    config = load_preset(name)
-    assert (config.data.size, config.data.fit, config.data.crop) == (128, "centre", 0.5)
-    augmentation = tiny.structural_options(config).augmentation
-    assert (augmentation.crop, augmentation.flip) == (None, True)
 
 
 # --- the cache -----------------------------------------------------------------------------------------------------------
