@@ -1,7 +1,7 @@
 """Wrong changes, one at a time, and whether a test notices: `make mutants`, or `python benchmarks/mutants sao/memory.py`.
 
 Every outcome is a line of .mutants/found.jsonl, so that a run can be stopped at any time and goes on where it was. A change
-that was noticed is not tried again as long as its file stays as it is; one that was not, when its tests have changed.
+that was noticed is not tried again; one that was not, when its file or its tests have changed.
 """
 
 import argparse
@@ -67,6 +67,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutants") as name:
         folder = Path(name)
         trial.copy_package(ROOT, folder)
+        if arguments.again:
+            tried = _found()
+            chosen = {file: [mutant for mutant in these if mutant.key in tried] for file, these in chosen.items()}
         for file, these in sorted(chosen.items(), key=lambda item: item[0] in SLOW):
             _try_file(folder, file, these)
     return 0
@@ -76,16 +79,20 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", help="files of the package; all that compute something, if none is named")
     parser.add_argument("--mutants", type=int, default=400, help="about how many to try, spread over the files (400)")
+    parser.add_argument("--again", action="store_true", help="only those that no test noticed before")
     parser.add_argument("--report", action="store_true", help="print what was found so far, as results/mutants.md has it")
     return parser.parse_args()
 
 
 def _chosen(files: list[str], wanted: int) -> dict[str, list[Mutant]]:
-    """The same sample for everyone: of every file its share, but at least a few."""
+    """Of every file its share, but at least a few: those that were tried before, then an order that everyone gets."""
+    tried = _found()
     everything = {file: mutants(file, (ROOT / file).read_bytes()) for file in files}
     share = min(1.0, wanted / max(1, sum(map(len, everything.values()))))
     return {
-        file: sorted(all_of_it, key=lambda mutant: mutant.order)[: max(LEAST, math.ceil(share * len(all_of_it)))]
+        file: sorted(all_of_it, key=lambda mutant: (mutant.key not in tried, mutant.order))[
+            : max(LEAST, math.ceil(share * len(all_of_it)), sum(mutant.key in tried for mutant in all_of_it))
+        ]
         for file, all_of_it in everything.items()
         if all_of_it
     }
@@ -109,7 +116,7 @@ def _try_file(folder: Path, file: str, chosen: list[Mutant]) -> None:
     if plain.code != 0:
         sys.exit(f"{' '.join(tests)} fail without any change: {plain.failed or plain.code}")
     limits = {"seconds": 120 + 10 * plain.seconds, "cpu_seconds": 30 + 3 * plain.cpu_seconds}
-    for mutant in left:
+    for mutant in sorted(left, key=lambda mutant: mutant.key not in known):
         trial.change(folder / file, mutant.source)
         outcome = trial.run(folder, tests, **limits)
         trial.change(folder / file, original)
@@ -156,9 +163,10 @@ def _digest(paths: list[Path]) -> str:
 
 
 def _is_known(row: dict | None, state: dict[str, str]) -> bool:
-    if row is None or row["source"] != state["source"]:
+    """One that was noticed stays so; one that was not is tried again when the file or its tests have changed."""
+    if row is None:
         return False
-    return row["result"] != "survived" or row["tests"] == state["tests"]
+    return row["result"] != "survived" or (row["source"], row["tests"]) == (state["source"], state["tests"])
 
 
 def _found() -> dict[str, dict]:
