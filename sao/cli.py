@@ -149,13 +149,19 @@ def _add_study(command: AddCommand) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc use large blocks again instead of returning them to the system.
+    """Let glibc use large blocks again instead of returning them to the system, in whichever thread they were used before.
 
     A step allocates the same gigabytes as the step before it; to fetch every page anew took up to 80 % of an addition's time.
+    The evaluation after the last step has a thread of its own: with an arena of its own it would hold its memory beside theirs.
     """
-    settings = {"MMAP_MAX": (-4, 0), "TRIM_THRESHOLD": (-1, 2**31 - 1), "TOP_PAD": (-2, 2**28)}  # names and numbers of malloc.h
+    settings = {  # numbers of malloc.h, values
+        "MALLOC_MMAP_MAX_": (-4, 0),
+        "MALLOC_TRIM_THRESHOLD_": (-1, 2**31 - 1),
+        "MALLOC_TOP_PAD_": (-2, 2**28),
+        "MALLOC_ARENA_MAX": (-8, 1),
+    }
     for name, (_, value) in settings.items():
-        os.environ.setdefault(f"MALLOC_{name}_", str(value))  # of processes that this one starts
+        os.environ.setdefault(name, str(value))  # of processes that this one starts
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):

@@ -39,11 +39,13 @@ def usable_memory() -> int:
 
 def peak_memory() -> int:
     """Bytes that this process held at most, since `reset_peak_memory` where the system can do that."""
-    for line in _read(STATUS).splitlines():
-        if line.startswith("VmHWM:"):
-            return 1024 * int(line.split()[1])
     unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return _status("VmHWM") or unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def held_memory() -> int:
+    """Bytes that this process holds now; what it held at most where the system does not say."""
+    return _status("VmRSS") or peak_memory()
 
 
 def reset_peak_memory() -> None:
@@ -69,6 +71,14 @@ def _control_groups(controller: str) -> Iterator[tuple[Path, int]]:
         folder = root / path.lstrip("/")
         yield folder, version
         yield from ((parent, version) for parent in folder.parents if parent.is_relative_to(root))
+
+
+def _status(name: str) -> int:
+    """Bytes, of a line of /proc/self/status; 0 where there is none."""
+    for line in _read(STATUS).splitlines():
+        if line.startswith(f"{name}:"):
+            return 1024 * int(line.split()[1])
+    return 0
 
 
 def _read(path: Path) -> str:

@@ -13,7 +13,7 @@ from sao.engine import checkpoint
 from sao.engine.device import choose_device
 from sao.engine.log import clock
 from sao.engine.loop import check_batch
-from sao.engine.run_cost import StepCost, evaluation_seconds, memory_of, step_cost
+from sao.engine.run_cost import StepCost, evaluation_seconds, memory_of, run_memory, step_cost
 from sao.errors import InputError
 
 # (samples, size, channels, held out, classes) of the paper's data sets, to price a run where the data is not at hand.
@@ -49,6 +49,7 @@ class Price:
     step: StepCost
     steps: int
     evaluations: float  # seconds
+    memory: int  # bytes that it holds at most
     checkpoint: int  # bytes
 
     @property
@@ -92,7 +93,8 @@ def _price(config: Config, data: Priced) -> Price:
     cost = step_cost(config, dataset)
     method = cost.trial.method
     evaluations = evaluation_seconds(config, method, dataset.test, data.train, data.test, data.classes)
-    return Price(data.note, data.train, cost, steps, evaluations, checkpoint.size_on_disk(method))
+    memory = run_memory(cost, dataset.test, data.train, data.test, data.classes)
+    return Price(data.note, data.train, cost, steps, evaluations, memory, checkpoint.size_on_disk(method))
 
 
 def _data(config: Config) -> Priced:
@@ -137,5 +139,5 @@ def _learnt_from(cost: StepCost, batch: int) -> str:
 
 def _memory(config: Config, price: Price) -> str:
     here = memory_of(choose_device(config.train.device))
-    more = "" if price.step.memory < 0.9 * here else ": too much; lower train.batch, or set method.micro_batch"
-    return f"{price.step.memory / 1e9:.2g} GB of the {here / 1e9:.3g} GB here{more}"
+    more = "" if price.memory < 0.9 * here else ": too much; lower train.batch, or set method.micro_batch"
+    return f"{price.memory / 1e9:.2g} GB of the {here / 1e9:.3g} GB here{more}"

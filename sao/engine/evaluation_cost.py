@@ -1,4 +1,4 @@
-"""How long an evaluation will take on this machine: counted operations, at the speed of a few that are timed.
+"""What an evaluation will take on this machine: counted operations, at the speed of a few that are timed, and counted bytes.
 
 The counts are of usual data. What the SVM needs depends on the C that suits the data: it may take a third of this, or twice.
 """
@@ -21,6 +21,7 @@ SVM_PASSES, PROBE_PASSES, KMEANS_PASSES = 600, 150, 30  # over all rows, forth a
 MANIFOLD_PASSES = 3000  # over all neighbours: their weights, and the iteration that finds eigenvectors
 KMEANS_SECONDS = 0.15  # for the least clustering: hundreds of small operations
 TIMED_SAMPLES = 32
+NUMBER = 4  # bytes
 
 
 def predicted_seconds(
@@ -39,19 +40,41 @@ def predicted_seconds(
     n, m = (count if plan.rows is None else min(count, plan.rows) for count in (train, test))
     device = next(method.parameters()).device
     few = slice(0, TIMED_SAMPLES)
-    width = extract(method.features, samples, device, rows=few).shape[1]
     shown = min(TIMED_SAMPLES, len(samples))
     forward = _seconds(lambda: extract(method.features, samples, device, rows=few)) / shown
+    names = (plan.metrics or DEFAULT) if classes else (plan.unlabelled or UNLABELLED)
+    learnt, *others = _columns(method, samples, max(n, m), classes)
+    total = (2 if references else 1) * forward * (n + m)
+    for columns in (learnt, *others) if references else (learnt,):
+        total += sum(_metric_seconds(name, n, m, columns, classes, plan) for name in _computed(names))
+    return total + (_decomposition(n, others[0]) if references else 0.0)
+
+
+def predicted_memory(
+    method: Method, samples: Samples, train: int, test: int, classes: int | None, plan: Plan = SUMMARISED
+) -> int:
+    """Bytes that the evaluation after the last step holds at most: all representations, and the work on the widest."""
+    n, m = (count if plan.rows is None else min(count, plan.rows) for count in (train, test))
+    columns = _columns(method, samples, max(n, m), classes)
+    return NUMBER * (n + m) * sum(columns) + max(_working_bytes(n, m, one, classes is not None) for one in columns)
+
+
+def _columns(method: Method, samples: Samples, rows: int, classes: int | None) -> tuple[int, int, int, int]:
+    """Of the learnt features, raw inputs, their PCA and the features of the untrained network."""
+    width = extract(method.features, samples, next(method.parameters()).device, rows=slice(0, 1)).shape[1]
     raw = math.prod(samples.shape)
     if isinstance(samples, Images):
-        raw = samples.shape[0] * math.prod(raw_size(samples.shape, raw_columns(max(n, m), classes)))
-    names = (plan.metrics or DEFAULT) if classes else (plan.unlabelled or UNLABELLED)
-    representations = [width, raw, min(width, raw), width] if references else [width]
-    passes = 2 if references else 1
-    total = passes * forward * (n + m)
-    for columns in representations:
-        total += sum(_metric_seconds(name, n, m, columns, classes, plan) for name in _computed(names))
-    return total + (_decomposition(n, raw) if references else 0.0)
+        raw = samples.shape[0] * math.prod(raw_size(samples.shape, raw_columns(rows, classes)))
+    return width, raw, min(width, raw), width
+
+
+def _working_bytes(n: int, m: int, columns: int, labelled: bool) -> int:
+    """Principal directions (a matrix, its eigenvectors and what finding them needs), of copies of the rows; then their
+    coordinates, and with labels those of the part that the SVM is fitted to."""
+    rank = min(n, columns, LARGEST)
+    directions = 36 * rank**2 + NUMBER * n * rank
+    fitted = NUMBER * (m * columns + 2 * n * rank) if labelled else 0
+    return max(NUMBER * n * columns + directions + fitted, 2 * NUMBER * m * columns)
 
 
 def _computed(names: tuple[str, ...]) -> set[str]:

@@ -12,6 +12,7 @@ from sao.data.samples import Images, Samples
 
 Function = Callable[[Tensor], Tensor]
 Numbers = np.ndarray | slice  # of rows
+CPU_NUMBERS = 256 * 3 * 32 * 32  # of inputs at once on the CPU, where smaller chunks of larger images are as fast and hold less
 
 
 @torch.no_grad()
@@ -20,6 +21,8 @@ def extract(
 ) -> np.ndarray:
     """float32 (n, d): the function's output for each sample, in order. The result does not depend on the chunk."""
     chosen = np.arange(len(samples))[rows]
+    if device.type == "cpu":
+        chunk = max(1, min(chunk, CPU_NUMBERS // math.prod(samples.shape)))
     parts = [function(samples.inputs(part, device)).float().cpu().numpy() for part in _chunks(chosen, chunk)]
     return np.concatenate(parts)
 

@@ -41,7 +41,7 @@ def linear_svm(
         raise InputError(f"costs must be positive numbers, got {costs}: give at least one, such as 0.01")
     train_x, train_y, test_x, test_y, classes = train_and_test(train_x, train_y, test_x, test_y)
     mean, scale = standardiser(train_x)
-    train_x, test_x, narrowing = narrowed((train_x - mean) / scale, (test_x - mean) / scale)
+    train_x, test_x, narrowing = narrowed((train_x - mean).div_(scale), (test_x - mean).div_(scale))
     train_x, directions = principal(train_x)
     test_x = test_x @ directions
     say = progress or (lambda _: None)

@@ -131,6 +131,7 @@ def test_memory_that_was_freed_is_used_again():
     """In a process of its own: fetching the pages of a large block anew would take a fault for each of them."""
     code = """
 import resource
+from threading import Thread
 from sao.cli import keep_freed_memory
 keep_freed_memory()
 def faults():
@@ -138,11 +139,15 @@ def faults():
     block = bytearray(1 << 26)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 print(faults(), faults())
+thread = Thread(target=lambda: print(faults()))
+thread.start()
+thread.join()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    first, second = map(int, done.stdout.split())
+    first, second, in_a_thread = map(int, done.stdout.split())
     assert first > 10_000
     assert second < first / 10
+    assert in_a_thread < first / 10
 
 
 def test_threads_spin_only_where_the_cores_are_idle_now(monkeypatch):
