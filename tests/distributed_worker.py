@@ -37,6 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "self-conditioned": {"method": "self_conditioned"},  # clustered again before steps 4, 8 and 12
     "stylegan2": {"method": "stylegan2"},
     "bigbigan": {"method": "bigbigan", "method__augmentation__flip": "true"},
+    "genrep": {"method": "genrep", "method__view__flip": "true", "method__pairs": 40},  # seen again after two steps
     "supervised": {"method": "supervised", "method__augmentation__flip": "true", "method__augmentation__crop": 0.5},
     "simclr": {"method": "simclr", **_VIEWS, "method__optimiser__kind": "lars"},
     "vicreg": {"method": "vicreg", **_VIEWS, "method__average": 0.9},

@@ -29,6 +29,21 @@ class LARS:
             weight.copy_(weight - self.learning_rate * self.velocity[name])
 
 
+class SGD:
+    """With momentum; what decays a weight is part of its gradient."""
+
+    def __init__(self, learning_rate: float, weight_decay: float, momentum: float = 0.9) -> None:
+        self.learning_rate, self.weight_decay, self.momentum = learning_rate, weight_decay, momentum
+        self.velocity: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def step(self, network: nn.Module, gradients: dict[str, Tensor]) -> None:
+        for name, weight in network.named_parameters():
+            before = self.velocity.get(name, torch.zeros_like(weight))
+            self.velocity[name] = self.momentum * before + gradients[name] + self.weight_decay * weight
+            weight.copy_(weight - self.learning_rate * self.velocity[name])
+
+
 class Optimiser(Protocol):
     def step(self, network: nn.Module, gradients: dict[str, Tensor]) -> None: ...
 

@@ -19,6 +19,7 @@ LINES: list[set[str]] = [
     {"config"},
     {"engine"},
     {"model", "automatic"},
+    {"other_runs"},
     {"benchmark", "estimator"},
     {"commands", "reproduce"},
     {"cli", "__main__", "__init__"},

@@ -1,5 +1,6 @@
 """The smallest real training, in this process or in another one that can be killed."""
 
+import json
 import multiprocessing
 import os
 import signal
@@ -28,6 +29,12 @@ GAN = {"method.generator.width": "4", "method.generator.latent_size": "8"}
 RESNET = {"encoder.widths": "[4, 8]"}
 VIT = {"encoder": "vit", "encoder.width": "8", "encoder.depth": "1", "encoder.heads": "2"}
 HEAD = {"method.hidden_size": "16", "method.projection_size": "8"}
+# Of the run that images are generated with; where none is begun, as it is before its first step.
+SOURCE = {
+    "method": {"name": "structural", "embedding_size": 8, "bank": 64, "generator": {"width": 4, "latent_size": 8}},
+    "encoder": {"name": "resnet", "widths": [4, 8]},
+    "seed": 0,
+}
 # The smallest networks of every method.
 METHODS = {
     "structural": {**RESNET, **GAN, "method.embedding_size": "8", "method.bank": "64"},
@@ -51,6 +58,7 @@ METHODS = {
         "method.half_life": "1000",
     },
     "bigbigan": {**RESNET, **GAN, **{f"method.{name}": "8" for name in ("width", "joint_width", "head_width")}},
+    "genrep": {**RESNET, **HEAD, "method.source": json.dumps(SOURCE)},
     "simclr": {**RESNET, **HEAD},
     "vicreg": {**RESNET, "method.projection_size": "16"},
     "mae": {**VIT, "method.decoder.width": "8", "method.decoder.depth": "1", "method.decoder.heads": "2"},
@@ -89,6 +97,8 @@ def _changed(options: dict[str, Any]) -> dict[str, str]:
     small = METHODS[by_hand.get("method", "structural")]
     if "encoder" in by_hand:  # the small sizes are those of another
         small = {name: value for name, value in small.items() if not name.startswith("encoder")}
+    if "method.generator" in by_hand:  # a run that says itself what it is
+        small = {name: value for name, value in small.items() if name != "method.source"}
     return OPTIONS | small | by_hand
 
 

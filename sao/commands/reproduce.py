@@ -15,8 +15,7 @@ TARGETS = {
     "figure1": {"scale", "data", "rows", "no_search", "runs"},
     "figure2": {"controls"},
     "table1": {*TABLE, "no_search"},
-    "table2": TABLE,
-    "table4": TABLE,
+    **dict.fromkeys(("table2", "table3", "table4", "table5", "samples"), TABLE),
     "compare": {"data", "rows", "dry_run"},
 }
 
@@ -107,10 +106,13 @@ def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str,
     from sao.reproduce.tables.study import Study
     from sao.reproduce.tables.table1 import table1
     from sao.reproduce.tables.table2 import table2
-    from sao.reproduce.tables.table4 import table4
+    from sao.reproduce.tables.table3 import table3
+    from sao.reproduce.tables.table4 import samples, table4
+    from sao.reproduce.tables.table5 import table5
 
+    tables = {"table1": table1, "table2": table2, "table3": table3, "table4": table4, "table5": table5, "samples": samples}
     scale = arguments.scale or "cpu"
-    table = {"table1": table1, "table2": table2, "table4": table4}[name](scale)
+    table = tables[name](scale)
     rows, data = chosen_rows(table, _words("--rows", arguments.rows)), chosen_data(table, _words("--data", arguments.data))
     check_options(table, rows, options)
     out = Path(arguments.out or f"runs/{table.name}-{scale}")

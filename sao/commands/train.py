@@ -15,7 +15,9 @@ def run(arguments: Namespace) -> int:
 
     with processes.joined(config.train.device, config.train.timeout_seconds):
         from sao.commands.training import price, start
+        from sao.other_runs import with_other_runs
 
+        config = with_other_runs(config)
         if arguments.dry_run:
             if distributed.world_size() > 1:
                 raise InputError("--dry-run prices one process: leave torchrun out")

@@ -25,6 +25,7 @@ from sao.engine.loop import Diverged, Interrupted, new_method, train
 from sao.engine.run import DataFacts, Run, check_free
 from sao.errors import InputError
 from sao.methods import Method
+from sao.other_runs import begin
 
 SKIPPED, LAUNCH = "skipped.tsv", "launch.txt"
 
@@ -44,6 +45,7 @@ def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] 
         config = configuration.build(values)
         notes += reasons
     method = prepared(config, opened)
+    begin(method)
     final = config
     with _held(Run(out)):
         processes.main_only(lambda: _create(out, final, opened, overwrite))
@@ -129,8 +131,10 @@ def _resume(run: Run, source: str | None, changed: Config | None) -> int:
     method = prepared(config, opened)
     notes: list[str] = []
     first = 0
-    if checkpoint.steps_in(run.checkpoints):  # none: it was stopped before the first, and starts as it started then
+    if checkpoint.steps_in(run.checkpoints):
         first = checkpoint.load_newest(run.checkpoints, method, notes.append)
+    else:  # it was stopped before the first, and starts as it started then
+        begin(method)
     samples = len(opened.dataset.train)
     notes += described_changes(before, stored, samples, first)
     if stored != before:

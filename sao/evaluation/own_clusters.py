@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from sao.evaluation.inputs import feature_matrix
+from sao.evaluation.kmeans import spherical_kmeans
 from sao.evaluation.partitions import nmi, purity
 from sao.evaluation.result import Metric
 
@@ -25,6 +27,20 @@ def own_clusters(clusters: Any, labels: Any, k: int, seed: int = 0) -> list[Metr
     return [
         _with_chance(name, measure, np.asarray(clusters), np.asarray(labels), k, seed) for name, measure in measures.items()
     ]
+
+
+def kmeans_clusters(features: Any, labels: Any, k: int, repeats: int = 20, seed: int = 0) -> list[Metric]:
+    """The same of k-means, which clusters the features that it is scored on; mean over its runs."""
+    features = feature_matrix("features", features)
+    runs = [own_clusters(run.assign(features).cpu(), labels, k, seed) for run in spherical_kmeans(features, k, repeats, seed)]
+    found = []
+    for metrics in zip(*runs, strict=True):
+        values = [metric.value for metric in metrics]
+        chance = float(np.mean([metric.protocol["chance"] for metric in metrics]))
+        facts = {"chance": chance, "clusters_by": "spherical k-means on the scored features", "restarts": repeats}
+        first = metrics[0]
+        found.append(Metric(first.name, float(np.mean(values)), float(np.std(values)), {**first.protocol, **facts}))
+    return found
 
 
 def _with_chance(

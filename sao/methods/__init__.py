@@ -10,6 +10,7 @@ from sao.methods import (
     byol,
     ddpm,
     dino,
+    genrep,
     hinge,
     mae,
     nnclr,
@@ -23,7 +24,17 @@ from sao.methods import (
     vicreg,
 )
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
-from sao.methods.method import Batch, Context, FeatureName, Generative, Method, MethodOptions, NonFiniteError, generative
+from sao.methods.method import (
+    Batch,
+    Context,
+    FeatureName,
+    Generative,
+    Method,
+    MethodOptions,
+    NonFiniteError,
+    OtherRun,
+    generative,
+)
 
 __all__ = [
     "ENCODERS",
@@ -37,6 +48,7 @@ __all__ = [
     "Method",
     "MethodOptions",
     "NonFiniteError",
+    "OtherRun",
     "generative",
 ]
 
@@ -47,6 +59,7 @@ AnyMethod = Annotated[
     | self_conditioned.Options
     | stylegan2.Options
     | bigbigan.Options
+    | genrep.Options
     | simclr.Options
     | vicreg.Options
     | mae.Options

@@ -50,6 +50,7 @@ class Side(NamedTuple):
 class Adversarial(Generative):
     """D must treat its samples independently: that is what lets it work in parts and gives each sample its own Jacobian."""
 
+    decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
     penalised: Literal["both", "real"] = "both"  # whose Jacobian norms are penalised
     power_steps = 1  # of the power iteration that finds them
 

@@ -22,7 +22,7 @@ from sao.networks.bigbigan import ImageTower, JointDiscriminator, LatentEncoder
 from sao.options import Decay, PositiveInt
 
 MOMENTA = (0.0, 0.999)
-SCORES = ("image", "latent", "joint")
+SCORES: tuple[str, ...] = ("image", "latent", "joint")
 
 
 class Options(MethodOptions):
@@ -60,6 +60,7 @@ class Options(MethodOptions):
 
 class BigBiGAN(Generative):
     headline = ("discriminator/joint", "generator/joint")
+    decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
 
     def __init__(self, options: Options, context: Context) -> None:
         super().__init__()

@@ -57,6 +57,7 @@ class Options(MethodOptions):
 
 class DDPM(Generative):
     headline = ("network/noise",)
+    decodes_with: ClassVar[tuple[str, ...]] = ("average_network", "diffusion")
     feature_noise: Tensor
 
     def __init__(self, network: UNet, options: Options, context: Context) -> None:

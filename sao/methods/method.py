@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -58,9 +58,23 @@ class MethodOptions(Strict, ABC):
     def can_use(cls, encoder: type[AnyEncoderOptions]) -> bool:
         return encoder.general if cls.encoders is None else encoder.model_fields["name"].default in cls.encoders
 
+    def with_runs(self, read: "Callable[[str], OtherRun]") -> Self:
+        """The options with what is in the folders of other runs that they name, each of which `read` opens."""
+        return self
+
     @abstractmethod
     def build(self, context: Context) -> "Method":
         """The method at step 0; what it draws for its weights comes from torch's default generator, which is seeded."""
+
+
+@dataclass(frozen=True)
+class OtherRun:
+    """What a method may know of another run."""
+
+    folder: str
+    method: MethodOptions
+    encoder: EncoderOptions | None
+    seed: int
 
 
 class TrainingData(Protocol):
@@ -89,6 +103,7 @@ class Method(nn.Module, ABC):
     bfloat16_passes = False  # set by the engine, for the device
     gradient_limit: float | None = None  # where set, an optimiser's whole gradient is shortened to this length
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
+    own_clusters: int | None = None  # into how many it divides samples by itself, where it does
 
     def passes(self, like: Tensor, allowed: bool = True) -> AbstractContextManager:
         """Around a forward pass while learning: in bfloat16 where that is wanted. Its results are then cast back.
@@ -97,6 +112,9 @@ class Method(nn.Module, ABC):
         """
         wanted = self.bfloat16_passes and allowed  # not every device knows the other kind of block
         return torch.autocast(like.device.type, dtype=torch.bfloat16) if wanted else nullcontext()
+
+    def begin(self, learner_of: "Callable[[str], tuple[Method, int]]") -> None:
+        """Before the first step of a run: take what it needs of others; `learner_of` opens one, and says how far it is."""
 
     def refresh(self, data: TrainingData, step: int) -> None:
         """Before each step: whatever needs more of the data than a batch. It must follow from the state and the step alone."""
@@ -120,6 +138,10 @@ class Method(nn.Module, ABC):
 
     def representation(self, name: FeatureName) -> Callable[[Tensor], Tensor]:
         return {"backbone": self.features, "embedding": self.embeddings, "layers": self.layers}[name]
+
+    def clusters_of(self, inputs: Tensor) -> Tensor:
+        """The number (n,) of each sample's cluster, for a method that has clusters of its own."""
+        raise NotImplementedError
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
         """The function whose Jacobian is watched, with a graph."""
@@ -162,6 +184,7 @@ class Generative(Method):
     """A method that also makes samples: `decode` turns normal draws into inputs."""
 
     latent_shape: tuple[int, ...]
+    decodes_with: ClassVar[tuple[str, ...]]  # the networks and buffers that `decode` uses, by name
 
     @abstractmethod
     def decode(self, latents: Tensor) -> Tensor:

@@ -41,10 +41,10 @@ class ClassifierAdamW(DecayedAdamW):
 
 
 class ViewsOptimiser(AdamW):
-    """AdamW for small runs, LARS for the published recipes."""
+    """AdamW for small runs, LARS or momentum SGD for the published recipes."""
 
-    kind: Literal["adamw", "lars"] = Field(
-        default="adamw", description="lars: momentum SGD with clipped steps, for large batches"
+    kind: Literal["adamw", "lars", "sgd"] = Field(
+        default="adamw", description="lars: momentum SGD with clipped steps, for large batches; sgd: without the clipping"
     )
     learning_rate: PositiveFloat = Field(default=1e-3, description="highest learning rate; train.schedule may lower it")
     betas: tuple[Decay, Decay] = Field(default=(0.9, 0.999), description="of adamw: decay of the first and second moment")
@@ -53,6 +53,9 @@ class ViewsOptimiser(AdamW):
     def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         if self.kind == "lars":
             return LARS(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        if self.kind == "sgd":
+            rate, decay = self.learning_rate, self.weight_decay
+            return torch.optim.SGD(list(parameters), rate, momentum=MOMENTUM, weight_decay=decay)
         return super().build(parameters)
 
 

@@ -58,6 +58,7 @@ class Options(MethodOptions):
 
 class SelfConditioned(Generative):
     headline = ("discriminator/real", "discriminator/fake", "generator/fake")
+    decodes_with: ClassVar[tuple[str, ...]] = ("generator", "shares")
     centroids: Tensor
     assigned: Tensor
     shares: Tensor
@@ -72,7 +73,7 @@ class SelfConditioned(Generative):
         self.clusterer = copy.deepcopy(encoder).requires_grad_(False)
         # The last number of a latent says which cluster a sample is of, so that latents alone are enough to make samples.
         self.latent_shape = (latent_size + 1,)
-        self.options, self.batch, self.seed = options, context.batch, context.seed
+        self.options, self.batch, self.seed, self.own_clusters = options, context.batch, context.seed, k
         self.register_buffer("centroids", torch.zeros(k, encoder.feature_size))
         self.register_buffer("assigned", torch.zeros(min(options.clustered, context.samples), dtype=torch.int64))
         self.register_buffer("shares", torch.full((k,), 1 / k))
@@ -111,9 +112,9 @@ class SelfConditioned(Generative):
         return self.clusterer(images.to(self.centroids.dtype))
 
     @torch.no_grad()
-    def clusters_of(self, images: Tensor) -> Tensor:
-        """The cluster (n,) of each image, as the discriminator saw it when it was last copied."""
-        return nearest(self._clustered_by(images), self.centroids)[0]
+    def clusters_of(self, inputs: Tensor) -> Tensor:
+        """As the discriminator saw the images when it was last copied."""
+        return nearest(self._clustered_by(inputs), self.centroids)[0]
 
     # --- the two players ---------------------------------------------------------------------------------------------
 

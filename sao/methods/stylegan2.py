@@ -56,6 +56,7 @@ class Options(MethodOptions):
 
 class StyleGAN2(Generative):
     headline = ("discriminator/real", "discriminator/fake", "generator/fake", "augmentation/p")
+    decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
     probability: Tensor
     signs: Tensor
 

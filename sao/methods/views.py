@@ -59,6 +59,10 @@ class TwoViews(Method):
         Parameters take part in `project` alone: here every process would add their whole gradient.
         """
 
+    def view(self, index: int, inputs: Tensor, step: int) -> Tensor:
+        """One of the views of this process's rows of the batch."""
+        return self.views[index](inputs, self.seed, f"view {index}", step, self.batch)
+
     def project(self, images: Tensor) -> Parts:
         """What the losses need of this process's rows of a view; whether it collapses is watched in the `projection`."""
         return {"projection": self.network(images)[1]}
@@ -79,8 +83,8 @@ class TwoViews(Method):
     def _gathered(self, inputs: Tensor, step: int) -> list[Parts]:
         """What was made of every view of the global batch. Each passes alone: a BatchNorm takes the moments of one view."""
         made: list[Parts] = []
-        for index, view in enumerate(self.views):
-            images = view(inputs, self.seed, f"view {index}", step, self.batch)
+        for index in range(len(self.views)):
+            images = self.view(index, inputs, step)
             with self.passes(images):
                 made.append({name: rows.to(images.dtype) for name, rows in self.project(images).items()})
         # All that belongs to an image travels side by side: one row of the message for each row of the batch.

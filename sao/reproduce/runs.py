@@ -11,6 +11,7 @@ from sao.engine.loop import new_method, train
 from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.methods import Method
+from sao.other_runs import begin
 
 
 def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:
@@ -19,7 +20,8 @@ def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:
     method = new_method(config, dataset, choose_device(config.train.device))
     with Run(folder).held():
         begun = checkpoint.steps_in(folder / "checkpoints")
-        # One without a checkpoint was killed before its first, and starts anew.
+        if not begun:  # or killed before its first checkpoint: it starts anew
+            begin(method)
         run = Run.open(folder) if begun else Run.create(folder, config, DataFacts.of(dataset), overwrite=True)
         first = checkpoint.load_newest(run.checkpoints, method, print) if begun else 0
         run.cut_metrics(first)

@@ -52,7 +52,7 @@ def load(folder: Path, method: Method | None = None) -> tuple[int, list[str]]:
     return checkpoint.load_newest(folder, method or tiny.method(), said.append), said
 
 
-@pytest.mark.parametrize("name", ["structural", "self_conditioned", "stylegan2", "bigbigan", "supervised", "random"])
+@pytest.mark.parametrize("name", ["structural", "self_conditioned", "stylegan2", "bigbigan", "genrep", "supervised", "random"])
 @pytest.mark.parametrize("spectral", [False, True])
 def test_everything_comes_back_and_goes_on_alike(name, spectral, tmp_path):
     if spectral and name not in ("structural", "hinge"):

@@ -18,6 +18,7 @@ PLAYERS = {
     "self_conditioned": {"discriminator", "generator"},
     "stylegan2": {"discriminator", "generator"},
     "bigbigan": {"discriminator", "generator", "encoder"},
+    "genrep": {"network"},
     "simclr": {"network"},
     "vicreg": {"network"},
     "mae": {"network"},

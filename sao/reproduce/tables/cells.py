@@ -1,13 +1,13 @@
 """What a table is made of: rows, and for each data set and seed a cell, which is one run and its evaluation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from sao.config import Config, load, load_preset
 from sao.errors import InputError
-from sao.methods import METHODS, MethodOptions
+from sao.methods import METHODS, MethodOptions, OtherRun
 from sao.option_words import nearest, option_names, suggestion
 
 Scale = Literal["cpu", "paper"]
@@ -36,6 +36,8 @@ class Row:
     samples: bool = True  # whether images that it makes are judged too
     on_request: bool = False  # only where it is named
     without: tuple[str, ...] = ()  # data sets that it is not made for
+    needs: str | None = None  # the row whose run it learns from
+    clusters: int | None = None  # where given, clusters are compared with labels: the row's own, and so many of k-means
 
     @property
     def method(self) -> type[MethodOptions]:
@@ -122,7 +124,20 @@ def cells_of(
                 config = config_of(table, row, source, seed, options, found)
                 folder = runs / f"{row.name}-{source}-seed{seed}"
                 made.append(Cell(row, source, config, folder, runs / f"{REFERENCE}-{source}-seed0"))
-    return made
+    return [_learning_from(cell, made) for cell in made]
+
+
+def _learning_from(cell: Cell, cells: Sequence[Cell]) -> Cell:
+    """A row whose method names another row learns from the run of that row with the same data and seed."""
+
+    def run_of(name: str) -> OtherRun:
+        (other,) = (
+            one for one in cells if (one.row.name, one.data, one.config.seed) == (name, cell.data, cell.config.seed)
+        )
+        return OtherRun(str(other.folder), other.config.method, other.config.encoder, other.config.seed)
+
+    method = cell.config.method.with_runs(run_of)
+    return replace(cell, config=cell.config.model_copy(update={"method": method}))
 
 
 def config_of(
@@ -158,10 +173,11 @@ def add_finished_cells(
 
 
 def chosen_rows(table: Table, names: Sequence[str] | None) -> list[Row]:
-    """Rows by name. Where one of them generates, the reference comes along: images are compared in its features."""
+    """Rows by name, and the rows they learn from. Where one generates, the reference comes along, to compare images in."""
     if names is None:
         return [row for row in table.rows if not row.on_request]
     wanted = _checked("row", names, [row.name for row in table.rows], table)
+    wanted += [row.needs for row in table.rows if row.name in wanted and row.needs is not None]
     if any(row.generates for row in table.rows if row.name in wanted):
         wanted.append(REFERENCE)
     return [row for row in table.rows if row.name in wanted]

@@ -9,7 +9,7 @@ import torch
 
 from sao.data.samples import Dataset, Images
 from sao.data.sources import NAMES
-from sao.engine.evaluate import LEARNT, ChosenRows, Plan, measure, representations, weights_used
+from sao.engine.evaluate import LEARNT, ChosenRows, Pair, Plan, measure, representations, weights_used
 from sao.engine.pictures import save_samples
 from sao.engine.run import DataFacts, Run
 from sao.evaluation import Metric, evaluate_generation
@@ -18,6 +18,7 @@ from sao.model import Model
 from sao.networks import Encoder
 from sao.reproduce.tables.cells import Cell
 from sao.reproduce.tables.classifier import compare_in_classifier
+from sao.reproduce.tables.clusterings import clusterings
 
 METRICS = ("kmeans", "svm", "probe", "knn1", "knn5")
 UNLABELLED = ("effective_rank", "cluster_agreement")
@@ -28,9 +29,13 @@ SMALLEST = 32  # pixels a side; features of ImageNet mean little for smaller ima
 
 def measured(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
     """Representation for every cell; generation, samples and costs for those that have them."""
+    plan = _plan(cell) if cell.tried is None else TRIAL
+    found = _representation(cell, method, dataset, plan)
+    metrics = measure(found, plan, cell.config.seed).metrics
     if cell.tried is not None:
-        return _representation(cell, method, dataset, TRIAL)
-    metrics = _representation(cell, method, dataset, _plan(cell))
+        return metrics
+    if cell.row.clusters is not None:
+        metrics += clusterings(found[LEARNT][1], method, dataset, cell.row.clusters, cell.config.seed)
     if cell.row.kind in ("trained", "reference"):
         metrics += _costs(cell, method)
     if cell.row.generates:
@@ -46,13 +51,11 @@ def _plan(cell: Cell) -> Plan:
     return Plan(METRICS, rows=None, unlabelled=UNLABELLED, strict=cell.config.data.source in NAMES)
 
 
-def _representation(cell: Cell, method: Method, dataset: Dataset, plan: Plan) -> list[Metric]:
+def _representation(cell: Cell, method: Method, dataset: Dataset, plan: Plan) -> dict[str, Pair]:
     seed, facts = cell.config.seed, {"weights": weights_used(method)}
     if cell.row.kind == "raw":
-        found = {LEARNT: ChosenRows.of(dataset, plan.rows, seed).raw(columns=None, facts={})}
-    else:
-        found = representations(method, dataset, plan, seed, facts=facts)
-    return measure(found, plan, seed).metrics
+        return {LEARNT: ChosenRows.of(dataset, plan.rows, seed).raw(columns=None, facts={})}
+    return representations(method, dataset, plan, seed, facts=facts)
 
 
 def _generation(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:

@@ -1,4 +1,4 @@
-"""sao reproduce table1|table2|table4: search, train and evaluate every cell that is not done yet, then write the table."""
+"""sao reproduce table1|…|table5|samples: search, train and evaluate every cell that is not done yet, then write the table."""
 
 import time
 import warnings
@@ -93,11 +93,12 @@ def finish_each(cells: Sequence[Cell], processes: int, after_each: Callable[[], 
     left = [cell for cell in cells if not cell.evaluation.exists()]
     count = len(left)
     references = [cell for cell in left if cell.row.kind == "reference"]
-    others = [cell for cell in left if cell.row.kind != "reference"]
+    others = [cell for cell in left if cell.row.kind != "reference" and cell.row.needs is None]
+    last = [cell for cell in left if cell.row.needs is not None]  # whose runs learn from those before
     if cells:
         what = "cells" if cells[0].tried is None else "trials of learning rates"
         print(f"{len(cells)} {what}, {len(cells) - len(left)} of them done already", flush=True)
-    for stage in (references, others):  # generated images are compared in the features of the first
+    for stage in (references, others, last):  # generated images are compared in the features of the first
         for cell, said in run_each(finish, stage, processes):
             left.remove(cell)
             print(f"{cell.name}: {said}; left: {len(left)}", flush=True)

@@ -13,10 +13,11 @@ from sao.evaluation.result import Metric
 from sao.files import write_text
 from sao.machine import usable_cores
 from sao.reproduce.tables.cells import Cell, Row, Table
+from sao.reproduce.tables.clusterings import CLUSTERED
 
 DIVERGED = "diverged_at_step"
 COUNTS = ("parameters_encoder", "parameters_d", "parameters_g")  # shown in millions
-SHARES = ("kmeans", "svm", "probe", "knn1", "knn5")  # shown in percent
+SHARES = ("kmeans", "svm", "probe", "knn1", "knn5", *CLUSTERED)  # shown in percent
 NOTHING = "–"
 
 
