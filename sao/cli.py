@@ -86,6 +86,7 @@ def _add_use(command: AddCommand) -> None:
     evaluate.add_argument("--manifold", choices=MANIFOLDS, default="spectral", help="how clusters along the manifold are found")
     evaluate.add_argument("--weights", choices=("ema", "raw"), default="ema")
     evaluate.add_argument("--samples", type=int, default=None, help="generated samples for generation metrics")
+    evaluate.add_argument("--inception", metavar="FILE", help="the standard weights for IS and FID, or: download")
     evaluate.add_argument("--seed", type=int, default=0)
     evaluate.add_argument("-o", "--output", help="JSON file (default: RUN/eval/…); metrics are added to those in it")
     evaluate.add_argument("--verbose", action="store_true", help="print each metric's protocol")

@@ -186,13 +186,17 @@ def _generation(model: "Model", dataset: "Dataset", names: list[str] | None, arg
 
     wanted = set(GENERATION if names is None else names) & set(GENERATION)
     if not wanted or (names is None and arguments.samples is None):
+        if arguments.inception is not None:
+            raise InputError("--inception is for generated images: add --metrics is,fid, or --samples N")
         return []
     count = arguments.samples or min(10_000, len(dataset.test))
     drawn = model.sample(count, arguments.seed)
     metrics = []
     if isinstance(dataset.test, Images) and isinstance(dataset.train, Images):
         if wanted - {"memorised"}:
-            found = evaluate_generation(dataset.test.pixels[:count], drawn, seed=arguments.seed)
+            download = arguments.inception == "download"
+            weights = None if download else arguments.inception
+            found = evaluate_generation(dataset.test.pixels[:count], drawn, weights, download=download, seed=arguments.seed)
             metrics += [metric for metric in found if metric.name.split("_")[0] in wanted]
         if "memorised" in wanted:
             metrics.append(memorised(drawn, dataset.train.pixels).share)

@@ -30,6 +30,7 @@ class Extractor:
     suffix: str
     network: Callable[[Tensor], tuple[Tensor, Tensor]]
     protocol: dict[str, Any] = field(default_factory=dict)
+    fidelity: bool = False  # a network of torch-fidelity's, whose arithmetic is used too
 
     def __call__(self, pixels: np.ndarray, batch: int = 64) -> tuple[Tensor, Tensor]:
         """float32 features (n, d) and logits (n, classes) of uint8 images (n, h, w, c)."""
@@ -97,7 +98,7 @@ def inception(path: Path) -> Extractor:
         "input_size": 299,
         "resize": "bilinear as in TensorFlow 1",
     }
-    return Extractor("" if standard else "_otherinception", network, protocol)
+    return Extractor("" if standard else "_otherinception", network, protocol, fidelity=True)
 
 
 def efficientnet_lite0(size: int = 128) -> Extractor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sao.errors import InputError
+from sao.evaluation import fidelity
 from sao.evaluation.extractors import extractor
 from sao.evaluation.inputs import feature_matrix, same_width
 from sao.evaluation.result import Metric
@@ -32,8 +33,8 @@ def evaluate_generation(
     real, _ = network(real_images, batch)
     fake, fake_logits = network(fake_images, batch)
     metrics = [
-        inception_score(fake_logits, seed=seed),
-        frechet_in_features("features", real, fake).renamed("fid"),
+        inception_score(fake_logits, seed=seed, by_fidelity=network.fidelity),
+        frechet_in_features("features", real, fake, by_fidelity=network.fidelity).renamed("fid"),
         kernel_distance(real, fake, seed=seed),
         *precision_recall(real, fake),
     ]
@@ -41,10 +42,13 @@ def evaluate_generation(
     return [metric.with_protocol(facts).renamed(metric.name + network.suffix) for metric in metrics]
 
 
-def inception_score(logits: Any, splits: int = 10, seed: int = 0) -> Metric:
-    """exp of the mean KL divergence of p(y|x) from p(y), over shuffled splits; finite whatever the logits."""
+def inception_score(logits: Any, splits: int = 10, seed: int = 0, by_fidelity: bool = False) -> Metric:
+    """exp of the mean KL divergence of p(y|x) from p(y), over shuffled splits; ours is finite whatever the logits."""
     logits = feature_matrix("logits", logits)
     splits = min(splits, len(logits))
+    protocol = {"splits": splits, "seed": seed, "n_fake": len(logits), **_arithmetic(by_fidelity)}
+    if by_fidelity:
+        return Metric("is", *fidelity.inception_score(logits, splits, seed), protocol)
     order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(seed))
     log_p = logits.cpu().double()[order].log_softmax(dim=1)
     scores = []
@@ -52,7 +56,6 @@ def inception_score(logits: Any, splits: int = 10, seed: int = 0) -> Metric:
         marginal = part.logsumexp(dim=0) - np.log(len(part))
         # Both logarithms stay finite as log-sums, so a probability of exactly 0 contributes 0 and never 0 · ∞.
         scores.append((part.exp() * (part - marginal)).sum(dim=1).mean().exp().item())
-    protocol = {"splits": splits, "seed": seed, "n_fake": len(logits)}
     return Metric("is", float(np.mean(scores)), float(np.std(scores)), protocol)
 
 
@@ -67,7 +70,7 @@ def frechet_distance(mean: Tensor, covariance: Tensor, other_mean: Tensor, other
     return max(distance.item(), 0.0)
 
 
-def frechet_in_features(name: str, real_features: Any, fake_features: Any) -> Metric:
+def frechet_in_features(name: str, real_features: Any, fake_features: Any, by_fidelity: bool = False) -> Metric:
     """Fréchet distance in the features of any network; `name` says which and becomes part of the metric's name."""
     if not name:
         raise InputError("name is empty: name the feature extractor, so that nobody takes the result for the standard FID")
@@ -78,7 +81,8 @@ def frechet_in_features(name: str, real_features: Any, fake_features: Any) -> Me
         advice = f"{fewest} samples: Fréchet distances below {ENOUGH} are biased upwards; compare equal counts only"
         warnings.warn(advice, UserWarning, stacklevel=2)
         protocol["warning"] = advice
-    value = frechet_distance(*_moments(real), *_moments(fake))
+    protocol |= _arithmetic(by_fidelity)
+    value = fidelity.frechet_distance(real, fake) if by_fidelity else frechet_distance(*_moments(real), *_moments(fake))
     return Metric(f"fid_{name}", value, None, protocol)
 
 
@@ -119,6 +123,10 @@ def precision_recall(real_features: Any, fake_features: Any, k: int = 3, chunk: 
         Metric("precision", _covered(fake, real, k, chunk), None, protocol),
         Metric("recall", _covered(real, fake, k, chunk), None, protocol),
     ]
+
+
+def _arithmetic(by_fidelity: bool) -> dict[str, str]:
+    return {"arithmetic": "torch-fidelity"} if by_fidelity else {}
 
 
 def _covered(queries: Tensor, manifold: Tensor, k: int, chunk: int) -> float:

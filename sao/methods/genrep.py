@@ -11,13 +11,13 @@ from typing import Literal, Self
 
 import torch
 from pydantic import Field, ValidationError
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sao import distributed, randomness
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods.architecture import encoder_for
-from sao.methods.lightly_import import import_lightly
 from sao.methods.method import Context, Generative, Method, OtherRun, Scalars, generative
 from sao.methods.players import images_only, normal_rows
 from sao.methods.views import Parts, TwoViews, ViewsOptions
@@ -28,7 +28,7 @@ MANY = 2**31  # training samples of the other run; what they are does not matter
 
 
 class Options(ViewsOptions):
-    """GenRep on the generator of any run; loss and projection head are lightly's."""
+    """GenRep on the generator of any run."""
 
     name: Literal["genrep"] = "genrep"
     generator: str = Field(default="", description="folder of the run whose generator makes the images")
@@ -75,11 +75,10 @@ class GenRep(TwoViews):
     source_step: Tensor
 
     def __init__(self, options: Options, context: Context) -> None:
-        losses, modules = import_lightly(options.name)
         encoder = encoder_for(context.encoder, context.shape)
-        sizes = encoder.feature_size, options.hidden_size, options.projection_size
-        super().__init__(encoder, modules.SimCLRProjectionHead(*sizes, batch_norm=False), options, context)
-        self.loss = losses.NTXentLoss(options.temperature)
+        hidden = nn.Linear(encoder.feature_size, options.hidden_size)
+        head = nn.Sequential(hidden, nn.ReLU(), nn.Linear(options.hidden_size, options.projection_size))
+        super().__init__(encoder, head, options, context)
         self.options, self.shape = options, context.shape
         self.source = for_decoding(_rebuilt(options.source, context))
         self.register_buffer("source_step", torch.tensor(-1))  # of the other run, when its networks were taken over
@@ -119,8 +118,17 @@ class GenRep(TwoViews):
         return normal_rows(*where) if limit is None else truncated_rows(*where, limit)
 
     def losses(self, views: Sequence[Parts], step: int) -> Scalars:
-        strength = self.options.temperature / self.options.base_temperature
-        return {"nt_xent": strength * self.loss(*(view["projection"] for view in views))}
+        temperature = self.options.temperature
+        loss = nt_xent(views[0]["projection"], views[1]["projection"], temperature)
+        return {"nt_xent": temperature / self.options.base_temperature * loss}
+
+
+def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
+    """Cross-entropy of an image's other view among all views (2n) but the image itself; rows (n, p) are made unit."""
+    views = F.normalize(torch.cat([one, other]))
+    itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
+    similarities = (views @ views.T / temperature).masked_fill(itself, -torch.inf)
+    return F.cross_entropy(similarities, torch.arange(len(views), device=views.device).roll(len(one)))
 
 
 def truncated_rows(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
 from torch_fidelity.metric_isc import isc_features_to_metric
 from torch_fidelity.metric_kid import kid_features_to_metric
 from torch_fidelity.metric_prc import calculate_precision_recall_full
@@ -124,6 +125,21 @@ def images(n: int, channels: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("ignore:.*samples:UserWarning")
+def test_the_arithmetic_of_torch_fidelity_is_used_where_it_is_asked_for(features):
+    """And agrees with ours, which needs no package."""
+    real, fake = (torch.from_numpy(x).float() for x in features)
+    statistics = [fid_features_to_statistics(x.double()) for x in (real, fake)]
+    expected = fid_statistics_to_metric(*statistics, verbose=False)["frechet_inception_distance"]
+    theirs, ours = (frechet_in_features("x", real, fake, by_fidelity=by) for by in (True, False))
+    assert theirs.value == expected
+    assert ours.value == pytest.approx(expected, rel=1e-9)
+    assert theirs.protocol["arithmetic"] == "torch-fidelity"
+    score = isc_features_to_metric(fake, 5, shuffle=True, rng_seed=3)
+    found = inception_score(fake, splits=5, seed=3, by_fidelity=True)
+    assert (found.value, found.std) == (score["inception_score_mean"], score["inception_score_std"])
+
+
+@pytest.mark.filterwarnings("ignore:.*samples:UserWarning")
 def test_without_inception_every_name_says_so_and_nothing_is_printed(capsys):
     metrics = evaluate_generation(images(12, 3, 0), images(12, 3, 1), size=32)
     names = ["is_efflite0", "fid_efflite0", "kid_efflite0", "precision_efflite0", "recall_efflite0"]
@@ -165,8 +181,9 @@ def test_inception_from_a_path_and_other_weights_are_not_called_fid(tmp_path, mo
     torch.save(random.state_dict(), weights)
     monkeypatch.setenv(INCEPTION_VARIABLE, str(weights))
     # Eigenvalues in 2048 dimensions would cost more than all other tests together, and have tests of their own.
-    monkeypatch.setattr("sao.evaluation.generation.frechet_distance", lambda *_: 1.0)
+    monkeypatch.setattr("sao.evaluation.fidelity.frechet_distance", lambda *_: 1.0)
     metrics = evaluate_generation(images(4, 3, 0), images(4, 1, 1))
+    assert [metric.protocol.get("arithmetic") for metric in metrics[:3]] == ["torch-fidelity", "torch-fidelity", None]
     assert [metric.name for metric in metrics][:2] == ["is_otherinception", "fid_otherinception"]
     assert "not the standard file" in metrics[0].protocol["extractor_weights"]
     pixels = torch.from_numpy(images(1, 3, 0)).permute(0, 3, 1, 2)
