@@ -57,6 +57,20 @@ def test_the_same_fewer_rows_for_every_representation(run, tmp_path, capsys):
     assert {protocol["n_train"] for protocol in protocols if "n_train" in protocol} == {200}
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--metrics", "knn1"], "--inception is for generated images"),
+        (["--metrics", "fid", "--samples", "20"], "nowhere.pth, which does not exist"),
+    ],
+)
+def test_inception_weights_are_for_generated_images_and_must_be_there(run, words, said, capsys):
+    assert main(["eval", str(run), *words, "--inception", "nowhere.pth"]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
 def test_protocols_are_printed_on_request(run, tmp_path, capsys):
     words = ["eval", str(run), "--metrics", "knn1", "-o", str(tmp_path / "k.json")]
     assert main(words) == 0

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sao.evaluation.own_clusters import own_clusters, swapped_purity
+from sao.evaluation.clusters import clustering
+from sao.evaluation.own_clusters import kmeans_clusters, own_clusters, swapped_purity
 from sao.evaluation.partitions import purity
 
 CLUSTERS = [0, 0, 0, 1, 1, 2, 2, 2]
@@ -39,3 +40,17 @@ def test_the_level_of_chance_is_drawn_by_the_seed_alone():
     first, second, other = (own_clusters(CLUSTERS, LABELS, 3, seed) for seed in (5, 5, 6))
     assert first == second
     assert first != other
+
+
+def test_clusters_of_kmeans_are_those_of_the_usual_protocol():
+    draws = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+    features = draws.normal(size=(90, 4)) + 1.5 * np.eye(4)[labels]
+    found = {metric.name: metric for metric in kmeans_clusters(features, labels, 5, repeats=4, seed=2)}
+    expected = {metric.name: metric for metric in clustering(features, labels, 5, repeats=4, seed=2)}
+    for name in ("nmi", "purity"):
+        assert found[name].value == pytest.approx(expected[name].value)
+        assert found[name].std == pytest.approx(expected[name].std)
+        assert found[name].protocol["chance"] < found[name].value
+    assert found["purity_swapped"].value < found["purity"].value
+    assert (found["purity"].protocol["k"], found["purity"].protocol["restarts"]) == (5, 4)
