@@ -131,7 +131,8 @@ def _add_study(command: AddCommand) -> None:
         "target",
         metavar="TARGET",
         help="figure1: features of self-supervised systems, drawn; figure2: the double spirals, six panels and their numbers; "
-        "table1: self-supervised systems; table2: augmentations; table4: the objectives; "
+        "table1: self-supervised systems; table2: augmentations; table3: clusters; table4: the objectives; "
+        "table5: learning from a generator; samples: those of the appendix; "
         "compare: ours beside the two-view learners on your own images",
     )
     reproduce.add_argument("--out", help="folder for runs and results (default: runs/TARGET, for tables runs/TARGET-SCALE)")

@@ -131,9 +131,7 @@ def _learning_from(cell: Cell, cells: Sequence[Cell]) -> Cell:
     """A row whose method names another row learns from the run of that row with the same data and seed."""
 
     def run_of(name: str) -> OtherRun:
-        (other,) = (
-            one for one in cells if (one.row.name, one.data, one.config.seed) == (name, cell.data, cell.config.seed)
-        )
+        (other,) = (one for one in cells if (one.row.name, one.data, one.config.seed) == (name, cell.data, cell.config.seed))
         return OtherRun(str(other.folder), other.config.method, other.config.encoder, other.config.seed)
 
     method = cell.config.method.with_runs(run_of)
