@@ -54,6 +54,12 @@ class Train(Strict):
     precision: Literal["float32", "bfloat16", "auto"] = Field(
         default="float32", description="of passes that carry no Jacobian; auto: what is faster here"
     )
+    tf32: bool = Field(
+        default=False, description="let an NVIDIA GPU round the factors of products to TF32 in forward passes without Jacobian"
+    )
+    deterministic: bool = Field(
+        default=False, description="the same bits each time on a GPU too, where it can: slower, and some methods are refused"
+    )
     check_every: PositiveInt = Field(default=100, description="steps after which processes compare their weights")
     timeout_seconds: PositiveInt = Field(
         default=60, description="how long a process may not answer before the others give it up"

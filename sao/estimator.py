@@ -31,11 +31,12 @@ from sao.engine.step import make_step
 from sao.errors import InputError
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
 from sao.files import write_text
-from sao.methods import FeatureName, Method
+from sao.methods import FeatureName, Method, NonFiniteError
 from sao.model import Model, check_feature
 
 SOURCE = "an array in memory"  # stands in a saved run where a path would
 LENGTH_SCALE = 16.0
+LOOK_EVERY = 10  # steps after which losses and gradients are looked at
 FACTS, ARRAYS = "estimator.json", "estimator.safetensors"
 
 
@@ -270,11 +271,14 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
                 make_step(method, batches, config.seed, batch, step)
                 done = step + 1
                 progress.update(done, "")
+                if done % LOOK_EVERY == 0 or done == total:
+                    method.check_finite()
         except KeyboardInterrupt:
             warnings.warn(f"interrupted after {done} of {total} steps; the model is usable as it is", stacklevel=3)
         except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
             advice = 'set options={"method.discriminator_optimiser.learning_rate": …} lower'
-            raise Diverged(done + 1, str(error).splitlines()[0], advice) from None
+            step = error.step if isinstance(error, NonFiniteError) and error.step is not None else done
+            raise Diverged(step + 1, str(error).splitlines()[0], advice) from None
         finally:
             progress.end_line()
         return done

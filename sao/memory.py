@@ -1,6 +1,7 @@
 """A ring of past embeddings and the keys by which they are found."""
 
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,13 +10,15 @@ from torch import Tensor, nn
 class MemoryBank(nn.Module):
     """Rows (embedding, key) of the most recent real samples; a full bank forgets the oldest.
 
-    The state lives in buffers, so it is saved, moved and restored with the module it belongs to.
+    The state lives in buffers, so it is saved, moved and restored with the module it belongs to. How many rows there are, and
+    where the next one goes, is also known as plain numbers: whoever asks need not wait for the device.
     """
 
     embeddings: Tensor
     keys: Tensor
     cursor: Tensor
     filled: Tensor
+    skip: Tensor | None = None  # where it is set and true, a push changes nothing; nobody reads it to find out
 
     def __init__(self, capacity: int, embedding_size: int, key_size: int, dataset_size: int | None = None) -> None:
         super().__init__()
@@ -32,38 +35,50 @@ class MemoryBank(nn.Module):
         self.register_buffer("keys", torch.zeros(capacity, key_size))
         self.register_buffer("cursor", torch.zeros((), dtype=torch.int64))
         self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
+        self._next = self._rows = 0
 
     @property
     def capacity(self) -> int:
         return len(self.embeddings)
 
     def __len__(self) -> int:
-        return int(self.filled)
+        return self._rows
 
     @torch.no_grad()
-    def push(self, embeddings: Tensor, keys: Tensor) -> None:
-        """Append rows in order; of a batch larger than the bank only the last rows stay."""
+    def push(self, embeddings: Tensor, keys: Tensor, checked: bool = True) -> None:
+        """Append rows in order; of a batch larger than the bank only the last rows stay.
+
+        Rows that are NaN or inf are refused, unless `checked` is False: a look at the values waits for the device.
+        """
         for name, rows, buffer in (("embeddings", embeddings, self.embeddings), ("keys", keys, self.keys)):
             if rows.ndim != 2 or rows.shape[1] != buffer.shape[1]:
                 raise ValueError(f"{name} must have shape (n, {buffer.shape[1]}), got {tuple(rows.shape)}")
             if len(rows) == 0:
                 raise ValueError(f"{name} is empty")
-            if not torch.isfinite(rows).all():
+            if checked and not torch.isfinite(rows).all():
                 raise FloatingPointError(f"{name} holds NaN or inf")
         if len(embeddings) != len(keys):
             raise ValueError(f"keys has {len(keys)} rows for {len(embeddings)} embeddings")
         n = len(embeddings)
         kept = min(n, self.capacity)
-        rows = (int(self.cursor) + torch.arange(n - kept, n, device=self.embeddings.device)) % self.capacity
-        self.embeddings[rows] = embeddings[n - kept :].to(self.embeddings)
-        self.keys[rows] = keys[n - kept :].to(self.keys)
-        self.cursor.copy_((self.cursor + n) % self.capacity)
-        self.filled.copy_((self.filled + n).clamp_max(self.capacity))
+        rows = (self._next + torch.arange(n - kept, n, device=self.embeddings.device)) % self.capacity
+        for buffer, pushed in ((self.embeddings, embeddings), (self.keys, keys)):
+            buffer[rows] = self._unless_skipped(pushed[n - kept :].to(buffer), buffer, rows)
+        self._next, self._rows = (self._next + n) % self.capacity, min(self._rows + n, self.capacity)
+        for counter, value in ((self.cursor, (self.cursor + n) % self.capacity), (self.filled, self.filled + n)):
+            counter.copy_(self._unless_skipped(value.clamp_max(self.capacity), counter))
+
+    def _unless_skipped(self, new: Tensor, old: Tensor, rows: Tensor | None = None) -> Tensor:
+        return new if self.skip is None else torch.where(self.skip, old if rows is None else old[rows], new)
 
     def contents(self) -> tuple[Tensor, Tensor]:
         """The filled rows of (embeddings, keys), in no particular order."""
-        filled = int(self.filled)
-        return self.embeddings[:filled], self.keys[:filled]
+        return self.embeddings[: self._rows], self.keys[: self._rows]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *others)
+        if f"{prefix}cursor" in state_dict and f"{prefix}filled" in state_dict:
+            self._next, self._rows = int(state_dict[f"{prefix}cursor"]), int(state_dict[f"{prefix}filled"])
 
 
 class Queue(nn.Module):

@@ -1,7 +1,8 @@
 """The adversarial objectives, as pure functions of embeddings and scores.
 
 Axes: n batch, m pool, p embedding, b backbone (key), k neighbours. Every function returns a scalar and is differentiable.
-The caller passes the *global* batch; nothing here knows about processes.
+The caller passes the *global* batch; nothing here knows about processes. An argument that is NaN or inf is refused, unless
+`checked` is False: a look at the values waits for the device. Then the result is NaN or inf too.
 """
 
 import math
@@ -10,6 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from sao.precision import full_precision
 
 Covariance = Literal["full", "diagonal"]
 Centre = Literal["sphere", "mean"]
@@ -25,13 +28,14 @@ def jensen_shannon(
     covariance: Covariance = "full",
     centre: Centre = "sphere",
     epsilon: float = EPSILON,
+    checked: bool = True,
 ) -> Tensor:
     """Jensen–Shannon divergence of two Gaussians fitted to normalised embeddings (n, p); the paper's Eq. JSD.
 
     The mixture is approximated by the one Gaussian that fits both batches together.
     """
-    _check_pair(real, fake)
-    options = {"covariance": covariance, "centre": centre, "epsilon": epsilon}
+    _check_pair(real, fake, checked)
+    options = {"covariance": covariance, "centre": centre, "epsilon": epsilon, "checked": False}
     joint = gaussian_logdet(torch.cat([real, fake]), **options)
     parts = gaussian_logdet(real, **options) + gaussian_logdet(fake, **options)
     return 0.5 * (joint - 0.5 * parts)
@@ -44,10 +48,11 @@ def bhattacharyya(
     covariance: Covariance = "full",
     centre: Centre = "sphere",
     epsilon: float = EPSILON,
+    checked: bool = True,
 ) -> Tensor:
     """Bhattacharyya distance of two Gaussians fitted to normalised embeddings (n, p); the paper's Eq. DB."""
-    _check_pair(real, fake)
-    options = {"covariance": covariance, "centre": centre, "epsilon": epsilon}
+    _check_pair(real, fake, checked)
+    options = {"covariance": covariance, "centre": centre, "epsilon": epsilon, "checked": False}
     real_covariance = gaussian_covariance(real, **options)
     fake_covariance = gaussian_covariance(fake, **options)
     mean_covariance = 0.5 * (real_covariance + fake_covariance)
@@ -55,13 +60,18 @@ def bhattacharyya(
     if covariance == "diagonal":
         whitened = shift / mean_covariance
     else:
-        whitened = torch.cholesky_solve(shift[:, None], torch.linalg.cholesky(mean_covariance))[:, 0]
+        whitened = torch.cholesky_solve(shift[:, None], _factor(mean_covariance))[:, 0]
     spread = _logdet(mean_covariance) - 0.5 * (_logdet(real_covariance) + _logdet(fake_covariance))
     return (shift * whitened).sum() / 8 + 0.5 * spread
 
 
 def gaussian_covariance(
-    embeddings: Tensor, *, covariance: Covariance = "full", centre: Centre = "sphere", epsilon: float = EPSILON
+    embeddings: Tensor,
+    *,
+    covariance: Covariance = "full",
+    centre: Centre = "sphere",
+    epsilon: float = EPSILON,
+    checked: bool = True,
 ) -> Tensor:
     """Regularised covariance of a batch: (p, p), or its diagonal (p,).
 
@@ -74,7 +84,7 @@ def gaussian_covariance(
         raise ValueError(f'covariance must be "full" or "diagonal", got {covariance!r}')
     if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon must be positive and finite, got {epsilon}: it keeps the log-determinant finite")
-    _check_matrix("embeddings", embeddings)
+    _check_matrix("embeddings", embeddings, checked)
     embeddings = _at_least_float32(embeddings)
     n, p = embeddings.shape
     mean = embeddings.mean(0)
@@ -82,7 +92,7 @@ def gaussian_covariance(
     if covariance == "diagonal":
         return deviations.square().mean(0) + epsilon / p
     identity = torch.eye(p, dtype=embeddings.dtype, device=embeddings.device)
-    with torch.autocast(embeddings.device.type, enabled=False):
+    with full_precision(embeddings.device):
         return deviations.T @ deviations / n + (epsilon / p) * identity
 
 
@@ -98,6 +108,7 @@ def neighbour_similarity(
     keys: Tensor,
     k: int = 1,
     skip_first: bool = False,
+    checked: bool = True,
 ) -> Tensor:
     """Mean over queries (n, p) and their k nearest pool entries of query · value; the paper's Eq. real_knn.
 
@@ -105,7 +116,7 @@ def neighbour_similarity(
     `skip_first` drops the nearest entry: for real queries that stand in the pool it is the query itself.
     """
     for name, tensor in (("queries", queries), ("query_keys", query_keys), ("values", values), ("keys", keys)):
-        _check_matrix(name, tensor)
+        _check_matrix(name, tensor, checked)
     if len(queries) != len(query_keys):
         raise ValueError(f"query_keys has {len(query_keys)} rows for {len(queries)} queries")
     if len(values) != len(keys):
@@ -119,26 +130,28 @@ def neighbour_similarity(
         raise ValueError(f"k must be between 1 and {len(keys) - int(skip_first)} for a pool of {len(keys)}, got {k}")
     with torch.no_grad():
         nearest = (query_keys @ keys.T).topk(wanted, dim=1).indices[:, int(skip_first) :]
-    # index_select, because the backward pass of values[nearest] adds with atomics: not the same bits twice.
+    # index_select, because on CPUs the backward pass of values[nearest] does not give the same bits twice. On CUDA neither
+    # does, unless torch is told to use deterministic algorithms.
     neighbours = values.index_select(0, nearest.flatten()).unflatten(0, nearest.shape)
     return torch.einsum("np,nkp->nk", queries, neighbours).mean()
 
 
-def adversarial_hinge(real_scores: Tensor, fake_scores: Tensor) -> Tensor:
+def adversarial_hinge(real_scores: Tensor, fake_scores: Tensor, checked: bool = True) -> Tensor:
     """The discriminator's hinge loss on scalar scores; the generator minimises `-fake_scores.mean()`."""
     for name, scores in (("real_scores", real_scores), ("fake_scores", fake_scores)):
         if scores.numel() == 0:
             raise ValueError(f"{name} is empty")
-        _check_finite(name, scores)
+        if checked:
+            _check_finite(name, scores)
     return F.relu(1 - real_scores).mean() + F.relu(1 + fake_scores).mean()
 
 
-def norm_hinge(embeddings: Tensor, side: Side = "floor") -> Tensor:
+def norm_hinge(embeddings: Tensor, side: Side = "floor", checked: bool = True) -> Tensor:
     """Mean squared distance of the norms of unnormalised embeddings (n, p) to the allowed side of 1.
 
     "floor" penalises norms below 1 (the authors' code), "ceiling" norms above 1 (the paper's formula).
     """
-    _check_matrix("embeddings", embeddings)
+    _check_matrix("embeddings", embeddings, checked)
     if side not in ("floor", "ceiling"):
         raise ValueError(f'side must be "floor" or "ceiling", got {side!r}')
     norms = torch.linalg.vector_norm(embeddings, dim=1)
@@ -148,7 +161,13 @@ def norm_hinge(embeddings: Tensor, side: Side = "floor") -> Tensor:
 def _logdet(covariance: Tensor) -> Tensor:
     if covariance.ndim == 1:
         return covariance.log().sum()
-    return 2 * torch.linalg.cholesky(covariance).diagonal().log().sum()
+    return 2 * _factor(covariance).diagonal().log().sum()
+
+
+def _factor(covariance: Tensor) -> Tensor:
+    """Cholesky's, or NaN where there is none: the function that raises instead must wait for the device."""
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    return torch.where(failed == 0, factor, torch.nan)
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
@@ -156,21 +175,22 @@ def _at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def _check_pair(real: Tensor, fake: Tensor) -> None:
+def _check_pair(real: Tensor, fake: Tensor, checked: bool) -> None:
     for name, tensor in (("real", real), ("fake", fake)):
-        _check_matrix(name, tensor)
+        _check_matrix(name, tensor, checked)
         if len(tensor) < 2:
             raise ValueError(f"{name} has 1 row: a covariance needs at least 2")
     if real.shape[1] != fake.shape[1]:
         raise ValueError(f"fake has {fake.shape[1]} columns, real has {real.shape[1]}")
 
 
-def _check_matrix(name: str, tensor: Tensor) -> None:
+def _check_matrix(name: str, tensor: Tensor, checked: bool) -> None:
     if tensor.ndim != 2:
         raise ValueError(f"{name} must be a matrix with one row for each sample, got shape {tuple(tensor.shape)}")
     if tensor.numel() == 0:
         raise ValueError(f"{name} is empty: shape {tuple(tensor.shape)}")
-    _check_finite(name, tensor)
+    if checked:
+        _check_finite(name, tensor)
 
 
 def _check_finite(name: str, tensor: Tensor) -> None:

@@ -77,15 +77,20 @@ def uniform(seed: int, purpose: str, step: int, rows: slice, shape: tuple[int, .
     A row's numbers are those of its place in the batch, so that a process draws its own rows alone; what is drawn does not
     depend on the number of processes, nor on the device.
     """
-    words = _words(derived_seed(seed, purpose, step), rows, math.prod(shape), device)
+    words = _words(derived_seed(seed, purpose, step), _places(rows, device), math.prod(shape))
     return words.bitwise_right_shift_(7).float().mul_(2.0**-24).reshape(-1, *shape)  # 24 bits: as many as a float32 holds
 
 
 def normal(seed: int, purpose: str, step: int, rows: slice, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
     """The same for the standard normal distribution, up to the rounding of a device's logarithm, sine and cosine."""
+    return normal_named(seed, purpose, step, _places(rows, device), shape)
+
+
+def normal_named(seed: int, purpose: str, step: int, names: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Standard normal numbers (n, *shape) for rows that whole numbers (n,) tell apart, wherever in a batch they stand."""
     count = math.prod(shape)
     half = -(-count // 2)
-    values = _words(derived_seed(seed, purpose, step), rows, 2 * half, device).float()
+    values = _words(derived_seed(seed, purpose, step), names, 2 * half).float()
     radius, angle = values[:, :half], values[:, half:]
     radius.add_(1).mul_(2.0**-31).log_().mul_(-2).sqrt_()
     angle.mul_(2 * math.pi * 2.0**-31)
@@ -95,10 +100,21 @@ def normal(seed: int, purpose: str, step: int, rows: slice, shape: tuple[int, ..
     return values[:, :count].reshape(-1, *shape)
 
 
-def _words(key: int, rows: slice, count: int, device: torch.device | str) -> Tensor:
+def names_of(rows: Tensor) -> Tensor:
+    """A whole number (n,) for each row (n, …) of numbers, made of every bit of it as float32."""
+    bits = rows.flatten(1).float().contiguous().view(torch.int32).long()
+    places = torch.arange(1, bits.shape[1] + 1, device=rows.device).mul_(_APART)
+    return _mixed(_mixed(bits).add_(places)).sum(1)
+
+
+def _places(rows: slice, device: torch.device | str) -> Tensor:
+    return torch.arange(rows.start, rows.stop, device=device)
+
+
+def _words(key: int, names: Tensor, count: int) -> Tensor:
     """Whole numbers (n, count) below 2^31, as int32: a stream of the generator for each row, two words from each state."""
-    states = _mixed(torch.arange(rows.start, rows.stop, device=device).mul_(_APART).add_(key))
-    places = torch.arange(1, -(-count // 2) + 1, device=device).mul_(_APART)
+    states = _mixed(names.mul(_APART).add_(key))
+    places = torch.arange(1, -(-count // 2) + 1, device=names.device).mul_(_APART)
     return _mixed(states[:, None] + places).view(torch.int32)[:, :count].bitwise_and(2**31 - 1)
 
 

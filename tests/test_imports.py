@@ -12,7 +12,7 @@ from sao.methods import METHODS
 PACKAGE = Path(__file__).parents[1] / "sao"
 # Every part of the package, the first line imported by all that follow.
 LINES: list[set[str]] = [
-    {"objectives", "smoothness", "memory", "randomness", "distributed"},
+    {"objectives", "smoothness", "memory", "randomness", "distributed", "precision"},
     {"networks"},
     {"data", "evaluation", "processes"},
     {"methods"},
@@ -27,7 +27,7 @@ LINES: list[set[str]] = [
 # Small modules that know nothing of the rest; presets are data.
 ANYWHERE = {"errors", "options", "option_words", "files", "machine", "npz", "torchvision_import", "presets", "py.typed"}
 TORCH_ALONE = LINES[0] | LINES[1]
-ALLOWED_SIDEWAYS = {"networks": {"distributed", "networks"}}
+ALLOWED_SIDEWAYS = {"networks": {"distributed", "networks", "precision"}, "objectives": {"precision"}}
 
 
 def imported(source: str, package: str) -> set[str]:

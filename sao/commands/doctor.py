@@ -60,7 +60,7 @@ class Finding:
 
 
 def run(arguments: Namespace) -> int:
-    for check in (_versions, _torchvision, _devices, _threads, _precision, _processes, _disk, _weights):
+    for check in (_versions, _torchvision, _devices, _agreement, _threads, _precision, _processes, _disk, _weights):
         for finding in check():
             _show(finding)
     training = _training()
@@ -143,6 +143,28 @@ def _devices() -> Iterator[Finding]:
         yield Finding("device", "cpu (the accelerator here lacks operators that the Jacobian needs)")
     else:
         yield Finding("device", "cpu; enough for digits, spirals and small data, not for the paper's CIFAR and ImageNet runs")
+
+
+def _agreement() -> Iterator[Finding]:
+    """Only where there is an accelerator: a CPU has nothing to be compared with."""
+    from sao.engine.device import choose_device
+
+    device = choose_device("auto")
+    if device.type != "cpu":
+        yield agreement_of(str(device))
+
+
+def agreement_of(device: str) -> Finding:
+    import torch
+
+    from sao.config import load_preset
+    from sao.data.sources import digits
+    from sao.engine import device_check
+
+    found = device_check.compare(load_preset("digits", TINY), digits(), torch.device(device))
+    wrong = ", ".join(f"{name} by {difference:.0e}" for name, difference in list(found.wrong_operators.items())[:5])
+    remedy = "" if found.agrees and not wrong else f"operators that differ: {wrong or 'none by itself'}; try --train.device cpu"
+    return Finding("agreement", f"{device}: {found}", remedy)
 
 
 def _threads() -> Iterator[Finding]:

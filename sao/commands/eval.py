@@ -196,7 +196,9 @@ def _generation(model: "Model", dataset: "Dataset", names: list[str] | None, arg
         if wanted - {"memorised"}:
             download = arguments.inception == "download"
             weights = None if download else arguments.inception
-            found = evaluate_generation(dataset.test.pixels[:count], drawn, weights, download=download, seed=arguments.seed)
+            found = evaluate_generation(
+                dataset.test.pixels[:count], drawn, weights, download=download, seed=arguments.seed, device=model.device
+            )
             metrics += [metric for metric in found if metric.name.split("_")[0] in wanted]
         if "memorised" in wanted:
             metrics.append(memorised(drawn, dataset.train.pixels).share)

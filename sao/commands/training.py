@@ -19,7 +19,7 @@ from sao.data.sources import NAMES
 from sao.data.user_files import Opened
 from sao.engine import checkpoint
 from sao.engine.data_place import with_data
-from sao.engine.device import choose_device, set_threads
+from sao.engine.device import choose_device, fixed_choices, set_threads
 from sao.engine.log import Log, check_tensorboard
 from sao.engine.loop import Diverged, Interrupted, new_method, train
 from sao.engine.run import DataFacts, Run, check_free
@@ -44,6 +44,8 @@ def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] 
         values, reasons = processes.main_only(lambda: _chosen(config, opened, given))
         config = configuration.build(values)
         notes += reasons
+    chosen = processes.main_only(lambda: fixed_choices(config.train))
+    config = config.model_copy(update={"train": config.train.model_copy(update=chosen)})
     method = prepared(config, opened)
     begin(method)
     final = config

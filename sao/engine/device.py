@@ -1,10 +1,15 @@
 """Which device, how many threads, which precision."""
 
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
+from sao.config import Train
 from sao.errors import InputError
+from sao.precision import exact_products
 
 
 def choose_device(name: str) -> torch.device:
@@ -16,9 +21,17 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"train.device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"train.device {name!r} cannot be used here ({reason}): set --train.device cpu, or another") from None
     return device
+
+
+def fixed_choices(train: Train) -> dict[str, str]:
+    """Device and precision as they are decided where a run begins: stored with it, so that it goes on as it began."""
+    device = choose_device(train.device)
+    precision = "bfloat16" if choose_bfloat16(train.precision, device) else "float32"
+    return {"device": device.type if train.device == "auto" else train.device, "precision": precision}
 
 
 def choose_bfloat16(name: str, device: torch.device, worthwhile: float = 1.5) -> bool:
@@ -43,3 +56,25 @@ def product_seconds(dtype: torch.dtype, device: torch.device) -> float:
 def set_threads(threads: int | None) -> None:
     if threads is not None:
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def numerics(train: Train) -> Iterator[None]:
+    """Around the steps of a run: exact products unless a pass asks for less, and the same bits each time where that is wanted.
+
+    An operator that has no deterministic version on a device raises; it is named in one line.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    if train.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs to give the same bits each time
+        torch.use_deterministic_algorithms(True)
+    try:
+        with exact_products():
+            yield
+    except RuntimeError as error:
+        if not train.deterministic or "deterministic" not in str(error):
+            raise
+        reason = str(error).partition(". ")[0]
+        raise InputError(f"train.deterministic cannot be kept here ({reason}): leave it off, or take another device") from None
+    finally:
+        torch.use_deterministic_algorithms(before)

@@ -15,7 +15,7 @@ from sao.config import Config
 from sao.data.batches import Batches
 from sao.data.samples import Dataset, Samples
 from sao.engine import checkpoint
-from sao.engine.device import choose_bfloat16
+from sao.engine.device import choose_bfloat16, numerics
 from sao.engine.log import Log, Progress
 from sao.engine.pictures import save_samples
 from sao.engine.run import Run
@@ -24,6 +24,7 @@ from sao.engine.step import make_step
 from sao.engine.watch import watch
 from sao.errors import InputError
 from sao.methods import Method, NonFiniteError
+from sao.methods.method import Scalars
 
 
 class Interrupted(Exception):
@@ -57,19 +58,23 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
     saved = first
     _check_start(method, batches, first, total)
     method.bfloat16_passes = processes.main_only(lambda: choose_bfloat16(config.train.precision, device))
+    method.tf32_passes = config.train.tf32
     if method.bfloat16_passes:
         log.say("passes that carry no Jacobian are made in bfloat16")
-    with _stop_requests() as stop_requested:
+    with _stop_requests() as stop_requested, numerics(config.train):
         for step in range(first, total):
             rates.set(step)
-            try:
-                scalars = make_step(method, batches, config.seed, config.train.batch, step)
-            except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
-                raise _divergence(step + 1, _what_broke(error), saved, run) from None
             done = step + 1
             last = done == total
-            if _due(config.log.every, done, last):
-                values = {name: float(value) for name, value in scalars.items()}
+            logging, saving = _due(config.log.every, done, last), _due(config.log.checkpoint_every, done, last)
+            try:
+                scalars = make_step(method, batches, config.seed, config.train.batch, step)
+                if logging or saving:  # before that nothing is read from the device, and nothing is kept
+                    method.check_finite()
+            except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
+                raise _divergence(done, error, saved, run) from None
+            if logging:
+                values = _values(scalars)
                 log.row(done, values | progress.times(done))
                 progress.update(done, _headline(method, values))
             if _due(config.log.sample_every, done, last):
@@ -77,12 +82,11 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
             if _due(config.log.evaluate_every, done, False):
                 log.row(done, watch(method, dataset, config.seed))
             stopping = _agreed(stop_requested(), done, last, config.log.every)
-            saving = _due(config.log.checkpoint_every, done, last) or stopping
+            saving = saving or stopping
             if saving or _due(config.train.check_every, done, False):
                 _check_same(method, done, saved, run)
             if saving:
-                if (broken := _not_finite(method)) is not None:
-                    raise _divergence(done, f"{broken} became NaN or inf by the update", saved, run)
+                _check_state(method, done, saved, run)
                 _save(run, method, done, config.log.keep)
                 saved = done
             if stopping and not last:
@@ -105,6 +109,11 @@ def check_batch(config: Config, samples: int) -> None:
 
 def _due(every: int | None, done: int, last: bool) -> bool:
     return last or (every is not None and done % every == 0)
+
+
+def _values(scalars: Scalars) -> dict[str, float]:
+    """Of all of them at once: each read waits for the device."""
+    return dict(zip(scalars, torch.stack([value.double() for value in scalars.values()]).tolist(), strict=True))
 
 
 def _headline(method: Method, values: dict[str, float]) -> str:
@@ -156,7 +165,14 @@ def _weights_checksum(method: Method) -> int:
     return distributed.checksum(value for name, value in state if not name.endswith(("._u", "._v")))
 
 
-def _divergence(step: int, what: str, saved: int, run: Run) -> Diverged:
+def _divergence(done: int, error: Exception, saved: int, run: Run) -> Diverged:
+    """With the step in which it happened, which may be some before the one that was looked at."""
+    if isinstance(error, NonFiniteError) and error.step is not None:
+        done = error.step + 1
+    return _with_advice(done, _what_broke(error), saved, run)
+
+
+def _with_advice(step: int, what: str, saved: int, run: Run) -> Diverged:
     anew = "start again with a lower learning rate and --overwrite"
     if not saved:
         return Diverged(step, what, f"no checkpoint was made yet: {anew}")
@@ -175,11 +191,17 @@ def _what_broke(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def _not_finite(method: Method) -> str | None:
-    """The first tensor that a checkpoint must not hold, if there is one."""
+def _check_state(method: Method, done: int, saved: int, run: Run) -> None:
+    """A checkpoint must not hold a tensor that is not finite: an update can overflow although its gradients did not."""
+    try:
+        method.check_finite()
+    except NonFiniteError as error:
+        raise _divergence(done, error, saved, run) from None
     values = {name: value for name, value in method.state_dict().items() if value.is_floating_point()}
     finite = torch.stack([value.isfinite().all() for value in values.values()])
-    return None if bool(finite.all()) else list(values)[int(finite.logical_not().nonzero()[0])]
+    if not bool(finite.all()):
+        broken = list(values)[int(finite.logical_not().nonzero()[0])]
+        raise _with_advice(done, f"{broken} became NaN or inf by the update", saved, run)
 
 
 def _agreed(requested: bool, done: int, last: bool, every: int) -> bool:

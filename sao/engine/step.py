@@ -16,4 +16,4 @@ def make_step(method: Method, batches: Batches, seed: int, global_batch: int, st
     batch = Batch(batches.learnt_from(rows, seed, step, places), rows.to(batches.device), labels)
     if not batches.resident:
         batches.announce(batch_rows(seed, step + 1, global_batch, len(batches))[places])
-    return method.step(batch, step)
+    return method.learn(batch, step)

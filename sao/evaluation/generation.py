@@ -25,11 +25,15 @@ def evaluate_generation(
     download: bool = False,
     seed: int = 0,
     batch: int = 64,
+    device: torch.device | str = "cpu",
 ) -> list[Metric]:
-    """IS, FID, KID, precision and recall of uint8 images (n, h, w, c); names end in the extractor unless it is standard."""
+    """IS, FID, KID, precision and recall of uint8 images (n, h, w, c), computed on a device.
+
+    Names end in the extractor unless it is standard.
+    """
     for name, images in (("real_images", real_images), ("fake_images", fake_images)):
         _check_images(name, images)
-    network = extractor(weights, size, download)
+    network = extractor(weights, size, download, device)
     real, _ = network(real_images, batch)
     fake, fake_logits = network(fake_images, batch)
     metrics = [
@@ -50,7 +54,7 @@ def inception_score(logits: Any, splits: int = 10, seed: int = 0, by_fidelity: b
     if by_fidelity:
         return Metric("is", *fidelity.inception_score(logits, splits, seed), protocol)
     order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(seed))
-    log_p = logits.cpu().double()[order].log_softmax(dim=1)
+    log_p = logits.double()[order].log_softmax(dim=1)
     scores = []
     for part in log_p.tensor_split(splits):
         marginal = part.logsumexp(dim=0) - np.log(len(part))
@@ -154,7 +158,7 @@ def _real_and_fake(real: Any, fake: Any) -> tuple[Tensor, Tensor]:
     for name, features in (("real_features", real), ("fake_features", fake)):
         if len(features) < 2:
             raise InputError(f"{name} has one sample: give at least two")
-    return real.cpu(), fake.cpu()
+    return real, fake
 
 
 def _check_images(name: str, images: np.ndarray) -> None:

@@ -24,17 +24,8 @@ from sao.methods import (
     vicreg,
 )
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
-from sao.methods.method import (
-    Batch,
-    Context,
-    FeatureName,
-    Generative,
-    Method,
-    MethodOptions,
-    NonFiniteError,
-    OtherRun,
-    generative,
-)
+from sao.methods.health import NonFiniteError
+from sao.methods.method import Batch, Context, FeatureName, Generative, Method, MethodOptions, OtherRun, generative
 
 __all__ = [
     "ENCODERS",

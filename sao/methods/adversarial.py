@@ -170,7 +170,7 @@ class Adversarial(Generative):
         with_norms, without = inputs[: len(start)], inputs[len(start) :]
         if len(with_norms) > 0:
             with record_function("phase/jacobian"):
-                embedded, norms = outputs_and_norms(self._embedding, with_norms, self.power_steps, start=start)
+                embedded, norms = outputs_and_norms(self._embedding, with_norms, self.power_steps, start=start, checked=False)
             embeddings.append(embedded)
         if len(without) > 0:
             with record_function("phase/discriminator forward"), self.passes(inputs):

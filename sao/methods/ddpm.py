@@ -1,6 +1,5 @@
 """DDPM: a network learns to tell the noise in a noised image. So it makes images of noise, and has features on the way."""
 
-import hashlib
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
@@ -15,6 +14,7 @@ from sao.methods.architecture import UNetOptions
 from sao.methods.diffusion import TIMES, Diffusion, Variance, ways_back
 from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars
 from sao.methods.optimisers import AdamW
+from sao.methods.players import normal_rows
 from sao.networks import MovingAverage
 from sao.networks.unet import UNet
 from sao.options import Decay, Int, PositiveFloat
@@ -89,13 +89,11 @@ class DDPM(Generative):
 
     def _uniform(self, images: Tensor, step: int, purpose: str, shape: tuple[int, ...]) -> Tensor:
         """Draws (n, *shape) in [0, 1) for the rows of this process."""
-        generator = randomness.generator(self.seed, f"diffusion/{purpose}", step)
-        return torch.rand(self.batch, *shape, generator=generator)[distributed.local_slice(self.batch)].to(images)
+        rows = distributed.local_slice(self.batch)
+        return randomness.uniform(self.seed, f"diffusion/{purpose}", step, rows, shape, images.device).to(images.dtype)
 
     def _normal(self, images: Tensor, step: int) -> Tensor:
-        generator = randomness.generator(self.seed, "diffusion/noise", step)
-        draws = torch.randn(self.batch, *images.shape[1:], generator=generator)
-        return draws[distributed.local_slice(self.batch)].to(images)
+        return normal_rows(images.shape[1:], self.batch, self.seed, "diffusion/noise", step, images)
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
@@ -117,18 +115,12 @@ class DDPM(Generative):
     @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
         """Ancestral sampling. The noise on the way is drawn for each latent by itself, whatever others it comes with."""
-        generators = [_generator_of(latent, self.seed) for latent in latents]
-        images = latents
+        names, images = randomness.names_of(latents), latents
         for now, before in ways_back(self.options.sampling_steps):
             times = torch.full((len(images),), now, device=images.device)
             noise = self._used.predicted_noise(images, times)
             images, deviation = self.diffusion.back(images, noise, now, before, self.options.sampling_variance)
             if before is not None:
-                drawn = [torch.randn(self.latent_shape, generator=generator) for generator in generators]
-                images = images + deviation * torch.stack(drawn).to(images)
+                noise = randomness.normal_named(self.seed, "sampling", now, names, self.latent_shape)
+                images = images + deviation * noise.to(images.dtype)
         return images
-
-
-def _generator_of(latent: Tensor, seed: int) -> torch.Generator:
-    digest = hashlib.blake2b(latent.float().cpu().numpy().tobytes(), digest_size=16).hexdigest()
-    return randomness.generator(seed, f"sampling/{digest}")

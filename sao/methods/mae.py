@@ -89,9 +89,9 @@ class MAE(Method):
 
     def _kept(self, step: int, images: Tensor) -> Tensor:
         """The places (n, visible) of the patches that are seen, in any order."""
-        draws = torch.rand(self.batch, self.patches, generator=randomness.generator(self.seed, "mask", step))
-        mine = draws[distributed.local_slice(self.batch)].to(images.device)
-        return mine.argsort(1)[:, : self.visible]
+        rows = distributed.local_slice(self.batch)
+        draws = randomness.uniform(self.seed, "mask", step, rows, (self.patches,), images.device)
+        return draws.argsort(1)[:, : self.visible]
 
     @torch.no_grad()
     def features(self, inputs: Tensor) -> Tensor:

@@ -13,9 +13,11 @@ from torch.optim import Optimizer
 
 from sao import distributed
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
+from sao.methods.health import Health
 from sao.methods.stages import with_stages
 from sao.networks import MovingAverage
 from sao.options import Strict
+from sao.precision import cheaper
 
 Scalars = dict[str, Tensor]
 FeatureName = Literal["backbone", "embedding", "layers"]
@@ -87,31 +89,28 @@ class TrainingData(Protocol):
         ...
 
 
-class NonFiniteError(FloatingPointError):
-    """A term of a loss, or a gradient, is NaN or inf; nothing was updated with it."""
-
-    def __init__(self, term: str) -> None:
-        super().__init__(f"{term} is NaN or inf")
-        self.term = term
-
-
 class Method(nn.Module, ABC):
     """A learner: its state is its parameters and buffers, and its optimisers'."""
 
     needs_labels = False
     optimisers: dict[str, Optimizer]
-    bfloat16_passes = False  # set by the engine, for the device
+    bfloat16_passes = tf32_passes = False  # set by the engine, for the device
     gradient_limit: float | None = None  # where set, an optimiser's whole gradient is shortened to this length
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
     own_clusters: int | None = None  # into how many it divides samples by itself, where it does
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.health = Health()
+
     def passes(self, like: Tensor, allowed: bool = True) -> AbstractContextManager:
-        """Around a forward pass while learning: in bfloat16 where that is wanted. Its results are then cast back.
+        """Around a forward pass while learning: in bfloat16 or TF32 where that is wanted. Its results are then cast back.
 
         Losses stay outside, and so does whatever a Jacobian norm is taken of: both are computed in the data's own precision.
         """
-        wanted = self.bfloat16_passes and allowed  # not every device knows the other kind of block
-        return torch.autocast(like.device.type, dtype=torch.bfloat16) if wanted else nullcontext()
+        if not allowed or not (self.bfloat16_passes or self.tf32_passes):
+            return nullcontext()
+        return cheaper(self.bfloat16_passes, self.tf32_passes, like.device)
 
     def begin(self, learner_of: "Callable[[str], tuple[Method, int]]") -> None:
         """Before the first step of a run: take what it needs of others; `learner_of` opens one, and says how far it is."""
@@ -119,9 +118,24 @@ class Method(nn.Module, ABC):
     def refresh(self, data: TrainingData, step: int) -> None:
         """Before each step: whatever needs more of the data than a batch. It must follow from the state and the step alone."""
 
+    def learn(self, batch: Batch, step: int) -> Scalars:
+        """A step of which nothing stays that comes of a loss or a gradient which is not finite.
+
+        Nobody waits for the device to find that out; whoever wants to know asks `check_finite`.
+        """
+        with self.health.guarding(self, step):
+            return self.step(batch, step)
+
     @abstractmethod
     def step(self, batch: Batch, step: int) -> Scalars:
-        """Learn from this process's rows of the global batch of a step; return detached scalars to log."""
+        """Learn from this process's rows of the global batch of a step; return detached scalars to log.
+
+        Nothing is read from the device here; see docs/extending.md.
+        """
+
+    def check_finite(self) -> None:
+        """Raise NonFiniteError if a step so far had a loss or a gradient that was not finite."""
+        self.health.check()
 
     @abstractmethod
     def features(self, inputs: Tensor) -> Tensor:
@@ -159,12 +173,15 @@ class Method(nn.Module, ABC):
                 child.network.load_state_dict(getattr(self, name.removeprefix("average_")).state_dict())
 
     def update(self, name: str, losses: Scalars, watched: Scalars) -> Scalars:
-        """Step an optimiser with the gradients of all processes, unless a term is not finite; the scalars to log."""
+        """Step an optimiser with the gradients of all processes, unless a term is not finite; the scalars to log.
+
+        The optimiser leaves everything as it is where its `found_inf` is 1; nobody reads that.
+        """
         optimiser = self.optimisers[name]
         parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
         scalars = {f"{name}/{term}": value.detach() for term, value in (losses | watched).items()}
         scalars[f"{name}/gradient_norm"] = gradient_norm(parameters)
-        check_finite(scalars)
+        optimiser.found_inf = self.health.look(scalars)  # pyright: ignore[reportAttributeAccessIssue]
         with record_function("phase/optimiser"):
             if self.gradient_limit is not None:
                 shorten(parameters, scalars[f"{name}/gradient_norm"], self.gradient_limit)
@@ -209,13 +226,6 @@ def evaluating(network: nn.Module) -> Iterator[nn.Module]:
 
 def total(losses: Scalars) -> Tensor:
     return torch.stack(list(losses.values())).sum()
-
-
-def check_finite(scalars: Scalars) -> None:
-    """Stop before an update with the name of the first term that is not finite; one device synchronisation."""
-    finite = torch.stack([value.detach().isfinite().all() for value in scalars.values()])
-    if not bool(finite.all()):
-        raise NonFiniteError(list(scalars)[int(finite.logical_not().nonzero()[0])])
 
 
 def shorten(parameters: Sequence[nn.Parameter], length: Tensor, limit: float) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from sao.options import Decay, NonNegativeFloat, PositiveFloat, Strict
@@ -66,6 +66,8 @@ class LARS(torch.optim.SGD):
     (biases, scales of norms) are neither shortened nor decayed.
     """
 
+    found_inf: Tensor | None = None  # where it is 1, a step changes nothing
+
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
         super().__init__(list(parameters), lr=lr, momentum=MOMENTUM)
         self.decay = weight_decay  # part of the shortened gradient, so not for SGD to add
@@ -74,9 +76,19 @@ class LARS(torch.optim.SGD):
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         for group in self.param_groups:
             for weight in group["params"]:
-                if weight.grad is not None and weight.ndim > 1:
-                    _shorten(weight, group["lr"], self.decay)
-        super().step()
+                if weight.grad is not None:
+                    if weight.ndim > 1:
+                        _shorten(weight, group["lr"], self.decay)
+                    self._move(weight, group["lr"])
+
+    def _move(self, weight: nn.Parameter, lr: float) -> None:
+        assert weight.grad is not None
+        velocity = self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
+        by = after = MOMENTUM * velocity + weight.grad
+        if self.found_inf is not None:
+            by, after = torch.where(self.found_inf == 1, 0, by), torch.where(self.found_inf == 1, velocity, after)
+        velocity.copy_(after)
+        weight.add_(by, alpha=-lr)
 
 
 def _shorten(weight: nn.Parameter, lr: float, decay: float) -> None:

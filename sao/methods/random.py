@@ -31,7 +31,7 @@ class Random(Method):
 
     def step(self, batch: Batch, step: int) -> Scalars:
         """Nothing to learn; the loop around it is the same."""
-        return {"random/steps": torch.tensor(float(step + 1))}
+        return {"random/steps": torch.full((), step + 1.0, device=batch.inputs.device)}
 
     @torch.no_grad()
     def features(self, inputs: Tensor) -> Tensor:

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
 
 from sao.methods.architecture import encoder_for
 from sao.methods.lightly_import import import_lightly
@@ -13,7 +16,7 @@ from sao.options import PositiveFloat, PositiveInt
 
 
 class Options(ViewsOptions):
-    """SimCLR on the paper's backbone; loss and projection head are lightly's."""
+    """SimCLR on the paper's backbone; the projection head is lightly's."""
 
     name: Literal["simclr"] = "simclr"
     temperature: PositiveFloat = Field(default=0.2, description="of the softmax over all other views")
@@ -28,12 +31,22 @@ class SimCLR(TwoViews):
     headline = ("network/nt_xent",)
 
     def __init__(self, options: Options, context: Context) -> None:
-        losses, modules = import_lightly(options.name)
+        _, modules = import_lightly(options.name)
         encoder = encoder_for(context.encoder, context.shape)
         # Without BatchNorm: lightly's takes its moments from one process's part of the batch.
         sizes = encoder.feature_size, options.hidden_size, options.projection_size
         super().__init__(encoder, modules.SimCLRProjectionHead(*sizes, batch_norm=False), options, context)
-        self.loss = losses.NTXentLoss(options.temperature)
+        self.temperature = options.temperature
 
     def losses(self, views: Sequence[Parts], step: int) -> Scalars:
-        return {"nt_xent": self.loss(*(view["projection"] for view in views))}
+        one, other = (view["projection"] for view in views)
+        return {"nt_xent": nt_xent(one, other, self.temperature)}
+
+
+def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
+    """Cross-entropy of the other view of an image among all views (2n) but the view itself; rows (n, p) are made unit."""
+    views = F.normalize(torch.cat([one, other]))
+    itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
+    logits = (views @ views.T / temperature).masked_fill(itself, -torch.inf)
+    partners = torch.arange(len(views), device=views.device).roll(len(one))
+    return F.cross_entropy(logits, partners)

@@ -83,7 +83,7 @@ class Structural(Adversarial):
             losses["similarity_real"] = -options.cluster_weight * real_similarity
             losses["similarity_fake"] = options.cluster_weight * fake_similarity
         if options.smoothness_weight > 0:
-            hinge = objectives.norm_hinge(torch.cat([real.embeddings, fake.embeddings]), options.norm_side)
+            hinge = objectives.norm_hinge(torch.cat([real.embeddings, fake.embeddings]), options.norm_side, checked=False)
             losses["norm_hinge"] = options.smoothness_weight * options.norm_weight * hinge
         return losses
 
@@ -122,7 +122,7 @@ class Structural(Adversarial):
 
     def remember(self, real: Side) -> None:
         if self.bank is not None:
-            self.bank.push(F.normalize(real.embeddings), real.keys)
+            self.bank.push(F.normalize(real.embeddings), real.keys, checked=False)
 
     @torch.no_grad()
     def embeddings(self, inputs: Tensor) -> Tensor:
@@ -130,7 +130,8 @@ class Structural(Adversarial):
 
     @property
     def _gaussian(self) -> dict:
-        return {"covariance": self.options.covariance, "centre": self.options.centre, "epsilon": self.options.epsilon}
+        options = self.options
+        return {"covariance": options.covariance, "centre": options.centre, "epsilon": options.epsilon, "checked": False}
 
     def _distance(self, real: Tensor, fake: Tensor) -> Tensor:
         measure = objectives.jensen_shannon if self.options.distance == "jensen_shannon" else objectives.bhattacharyya
@@ -141,4 +142,5 @@ class Structural(Adversarial):
         assert self.bank is not None
         embeddings, keys = self.bank.contents()
         pool = torch.cat([real, embeddings.to(real.dtype)]), torch.cat([real_keys, keys.to(real_keys.dtype)])
-        return objectives.neighbour_similarity(queries, query_keys, *pool, self.options.neighbours, skip_first=skip_first)
+        k = self.options.neighbours
+        return objectives.neighbour_similarity(queries, query_keys, *pool, k, skip_first=skip_first, checked=False)

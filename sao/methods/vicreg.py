@@ -4,17 +4,20 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
 
 from sao.methods.architecture import encoder_for
-from sao.methods.lightly_import import import_lightly
 from sao.methods.method import Context, Scalars
 from sao.methods.views import Parts, TwoViews, ViewsOptions
 from sao.networks import ProjectionHead
 from sao.options import NonNegativeFloat, PositiveInt
 
+FLAT = 1e-4  # added to the variance of a feature, which may be the same in all samples
+
 
 class Options(ViewsOptions):
-    """VICReg on the paper's backbone; the loss is lightly's."""
+    """VICReg on the paper's backbone."""
 
     name: Literal["vicreg"] = "vicreg"
     invariance: NonNegativeFloat = Field(default=25.0, description="weight of the distance between the two views")
@@ -32,11 +35,27 @@ class VICReg(TwoViews):
     headline = ("network/vicreg",)
 
     def __init__(self, options: Options, context: Context) -> None:
-        losses, _ = import_lightly(options.name)
         encoder = encoder_for(context.encoder, context.shape)
         size = options.projection_size
         super().__init__(encoder, ProjectionHead([encoder.feature_size, size, size, size]), options, context)
-        self.loss = losses.VICRegLoss(options.invariance, options.variance, options.covariance)
+        self.options = options
 
     def losses(self, views: Sequence[Parts], step: int) -> Scalars:
-        return {"vicreg": self.loss(*(view["projection"] for view in views))}
+        one, other = (view["projection"] for view in views)
+        options = self.options
+        apart = options.invariance * F.mse_loss(one, other)
+        lacking = options.variance * (lacking_variance(one) + lacking_variance(other)) / 2
+        return {"vicreg": apart + lacking + options.covariance * (correlation(one) + correlation(other))}
+
+
+def lacking_variance(projections: Tensor) -> Tensor:
+    """What the deviations of the features (n, p) lack to 1, on average."""
+    return F.relu(1 - (projections.var(0) + FLAT).sqrt()).mean()
+
+
+def correlation(projections: Tensor) -> Tensor:
+    """The squared covariances of different features (n, p), summed, for each feature."""
+    n, p = projections.shape
+    centred = projections - projections.mean(0)
+    covariance = centred.T @ centred / (n - 1)
+    return (covariance - covariance.diagonal().diag_embed()).square().sum() / p

@@ -13,6 +13,8 @@ class MovingAverage(nn.Module):
     average of unit vectors is no unit vector.
     """
 
+    skip: Tensor | None = None  # where it is set and true, parameters stay as they are; nobody reads it to find out
+
     def __init__(self, network: nn.Module, decay: float = 0.99) -> None:
         super().__init__()
         if not 0 <= decay < 1:
@@ -27,10 +29,15 @@ class MovingAverage(nn.Module):
     @torch.no_grad()
     def update(self, network: nn.Module) -> None:
         averaged, current = _averaged(self.network), _averaged(network)
-        torch._foreach_lerp_(averaged, current, 1 - self.decay)  # pyright: ignore[reportPrivateImportUsage]
+        torch._foreach_lerp_(averaged, current, self._weight(averaged))  # pyright: ignore[reportPrivateImportUsage]
         for (name, own), (_, other) in zip(self.network.named_buffers(), network.named_buffers(), strict=True):
             if not _is_statistic(name):
                 own.copy_(other)
+
+    def _weight(self, averaged: list[Tensor]) -> float | list[Tensor]:
+        if self.skip is None or not averaged:
+            return 1 - self.decay
+        return [averaged[0].new_full((), 1 - self.decay).masked_fill_(self.skip, 0)] * len(averaged)
 
 
 def _averaged(network: nn.Module) -> list[Tensor]:

@@ -1,7 +1,5 @@
 """Spectral normalisation: every weight is divided by an estimate of its largest singular value."""
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 from torch import Tensor, nn
 from torch.autograd.forward_ad import unpack_dual
@@ -10,6 +8,7 @@ from torch.nn.utils import parametrize
 
 from sao.networks.cpu import use_cpu_operators
 from sao.networks.cpu.spectral import matrix, normalised_with_vectors
+from sao.precision import full_precision
 
 FIRST_ITERATIONS = 15  # from random vectors; then one in each training pass
 
@@ -35,7 +34,7 @@ class SpectralNormalisation(nn.Module):
             self._iterate(weight)
 
     def forward(self, weight: Tensor) -> Tensor:
-        with _full_precision(weight):
+        with full_precision(weight.device):  # autocast would give the vectors less precision than the weight has
             if use_cpu_operators(weight):
                 result, self._u, self._v = normalised_with_vectors(weight, self._u, self._v, iterate=self.training)
                 return result
@@ -49,9 +48,3 @@ class SpectralNormalisation(nn.Module):
         rows = matrix(unpack_dual(weight).primal)
         self._u = F.normalize(torch.mv(rows, self._v), dim=0)
         self._v = F.normalize(torch.mv(rows.T, self._u), dim=0)
-
-
-def _full_precision(weight: Tensor) -> AbstractContextManager:
-    """Autocast would give the vectors less precision than the weight has."""
-    kind = weight.device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()

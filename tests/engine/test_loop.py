@@ -152,6 +152,23 @@ def test_an_absurd_learning_rate_is_a_message_not_a_traceback(player, tmp_path):
     assert "lower learning rate" in str(stop.value)
 
 
+@pytest.mark.parametrize(("checkpoint_every", "looked_at", "kept"), [(100, 10, "no checkpoint"), (3, 6, "of step 3")])
+def test_nobody_looks_before_a_row_or_a_checkpoint_and_the_step_that_broke_is_named(
+    checkpoint_every, looked_at, kept, tmp_path, monkeypatch
+):
+    step, made = Supervised.step, []
+
+    def breaking(self, batch, number):
+        made.append(number + 1)
+        return step(self, replace(batch, inputs=batch.inputs * torch.nan) if number == 4 else batch, number)
+
+    monkeypatch.setattr(Supervised, "step", breaking)
+    options = {"train__steps": 20, "log__every": 10, "log__checkpoint_every": checkpoint_every}
+    with pytest.raises(Diverged, match=rf"^step 5: classifier/cross_entropy is NaN or inf; .*{kept}"):
+        tiny.trained(tmp_path / "run", method="supervised", **options)
+    assert made[-1] == looked_at
+
+
 def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch):
     """An update can overflow although its losses and gradients were finite."""
     step = Supervised.step

@@ -6,9 +6,8 @@ import torch
 
 from sao.engine.features import extract
 from sao.errors import InputError
-from sao.methods import METHODS, Batch, Method, NonFiniteError, generative
+from sao.methods import METHODS, Method, generative
 from sao.methods.architecture import ResNetOptions
-from sao.methods.method import check_finite
 from sao.methods.supervised import Supervised
 
 PLAYERS = {
@@ -96,18 +95,3 @@ def test_supervised_can_embed_without_labels():
     assert method.features(inputs()).shape == (16, 8)
     with pytest.raises(InputError, match="needs labels"):
         tiny.config(method="supervised").build_method((1, 8, 8), 100, classes=None)
-
-
-def test_the_first_term_that_is_not_finite_is_named():
-    check_finite({"a": torch.tensor(1.0), "b": torch.tensor(-1e30)})
-    with pytest.raises(NonFiniteError) as stop:
-        check_finite({"a": torch.tensor(1.0), "b": torch.tensor(torch.inf), "c": torch.tensor(torch.nan)})
-    assert stop.value.term == "b"
-
-
-def test_nothing_is_updated_with_what_is_not_finite():
-    method, batch = tiny.method(method="supervised"), tiny.batch()
-    before = {name: value.clone() for name, value in method.state_dict().items()}
-    with pytest.raises(NonFiniteError, match="classifier/cross_entropy"):
-        method.step(Batch(batch.inputs * torch.nan, batch.rows, batch.labels), 0)
-    assert all(torch.equal(value, method.state_dict()[name]) for name, value in before.items())

@@ -67,7 +67,7 @@ def _generation(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
     drawn = Model(cell.config, DataFacts.of(dataset), method, steps).sample(count, seed)
     metrics = compare_in_classifier(cell.reference, real.select(np.arange(count)), drawn)
     if real.shape[1] >= SMALLEST:
-        metrics += evaluate_generation(real.pixels[:count], drawn, seed=seed)
+        metrics += evaluate_generation(real.pixels[:count], drawn, seed=seed, device=next(method.parameters()).device)
     return metrics
 
 
