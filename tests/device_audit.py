@@ -13,8 +13,8 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.optim.optimizer as torch_optimizer
 from torch import Tensor
-from torch.optim import optimizer as torch_optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -145,7 +145,7 @@ def moved(method: Method) -> Method:
 def built(config: Config, shape: tuple[int, ...], samples: int, classes: int | None) -> Method:
     """The method of a configuration, however large, without memory for it."""
     with META, fused_optimisers():
-        return config.build_method(shape, samples, classes)
+        return moved(config.build_method(shape, samples, classes))
 
 
 def batch_of(shape: tuple[int, ...], size: int, labels: bool) -> Batch:

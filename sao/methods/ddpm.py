@@ -69,7 +69,8 @@ class DDPM(Generative):
         self.gradient_limit = options.gradient_limit
         self.optimisers = {"network": options.optimiser.build(network.parameters())}
         # One draw for all images, so that the features of an image depend on nothing but the image.
-        noise = torch.randn(1, *context.shape, generator=randomness.generator(context.seed, "feature noise"))
+        generator = randomness.generator(context.seed, "feature noise")
+        noise = torch.randn(1, *context.shape, generator=generator, device="cpu")
         self.register_buffer("feature_noise", noise, persistent=False)
 
     # --- learning ----------------------------------------------------------------------------------------------------

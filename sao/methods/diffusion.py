@@ -19,7 +19,7 @@ class Diffusion(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        kept = (1 - torch.linspace(*VARIANCES, TIMES, dtype=torch.float64)).cumprod(0)
+        kept = (1 - torch.linspace(*VARIANCES, TIMES, dtype=torch.float64, device="cpu")).cumprod(0)
         self.kept = kept.tolist()  # ᾱ
         self.register_buffer("signal", kept.sqrt().float(), persistent=False)
         self.register_buffer("deviation", (1 - kept).sqrt().float(), persistent=False)
@@ -46,5 +46,5 @@ class Diffusion(nn.Module):
 
 def ways_back(steps: int) -> list[tuple[int, int | None]]:
     """(now, before) of so many steps from noise to an image, evenly spread over all times."""
-    times: list[int | None] = torch.linspace(TIMES - 1, 0, steps, dtype=torch.float64).round().long().tolist()
-    return list(zip(times, [*times[1:], None], strict=True))  # pyright: ignore[reportReturnType]
+    times = [round((TIMES - 1) * (1 - index / max(1, steps - 1))) for index in range(steps)]
+    return list(zip(times, [*times[1:], None], strict=True))
