@@ -88,6 +88,7 @@ class Queue(nn.Module):
     """
 
     rows: Tensor
+    skip: Tensor | None = None  # where it is set and true, a push changes nothing; nobody reads it to find out
 
     def __init__(self, rows: Tensor) -> None:
         """`rows` (m, p) are there at the start."""
@@ -101,5 +102,6 @@ class Queue(nn.Module):
         rows = rows[-size:]
         start = (end - len(rows)) % size
         before_the_end = min(len(rows), size - start)
-        self.rows[start : start + before_the_end] = rows[:before_the_end]
-        self.rows[: len(rows) - before_the_end] = rows[before_the_end:]
+        places = slice(start, start + before_the_end), slice(len(rows) - before_the_end)
+        for place, new in zip(places, (rows[:before_the_end], rows[before_the_end:]), strict=True):
+            self.rows[place] = new if self.skip is None else torch.where(self.skip, self.rows[place], new.to(self.rows.dtype))

@@ -70,7 +70,7 @@ def check_code(code: str) -> None:
     """A span of code in a sentence: a command, an option, a file of the repository, or a name of the package."""
     if (command := re.match(r"sao ([a-z]+)", code)) is not None:
         assert command[1] in subcommands(), code
-    for option in re.findall(rf"(?<![\w./])(?:--)?((?:{GROUPS})\.[a-z_.]+)", code):
+    for option in re.findall(rf"(?<![\w./])(?:--)?((?:{GROUPS})\.[a-z0-9_.]+)", code):
         assert option in every_option(Config) or option.endswith(".py") or option in sources(), code
     if re.fullmatch(r"(sao|tests|docs|results|benchmarks)/[\w./-]*", code):
         assert (ROOT / code).exists(), code

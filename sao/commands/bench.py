@@ -47,7 +47,7 @@ def measure(config: Config, steps: int, literal: bool) -> dict[str, Any]:
     batch_of_a_step = measuring.random_batch(config, shape)
     inputs = batch_of_a_step.inputs
     ours = measuring.build(config, shape, samples)
-    functions = [lambda step: ours.step(batch_of_a_step, step)]
+    functions = [lambda step: ours.learn(batch_of_a_step, step)]
     if literal and not has_literal(config):
         raise InputError(
             "there is a literal step only for the method structural with a Jacobian and one power iteration in each step: "
@@ -55,7 +55,7 @@ def measure(config: Config, steps: int, literal: bool) -> dict[str, Any]:
         )
     if literal:
         baseline = measuring.build(config, shape, samples, "literal")
-        functions.append(lambda step: baseline.step(batch_of_a_step, step))
+        functions.append(lambda step: baseline.learn(batch_of_a_step, step))
     spreads = measuring.in_turns(functions, steps)
     batch = config.train.batch
     result: dict[str, Any] = {
@@ -66,9 +66,9 @@ def measure(config: Config, steps: int, literal: bool) -> dict[str, Any]:
         "torch": torch.__version__,
         "seconds": asdict(spreads[0]),
         "images_per_second": batch / spreads[0].median,
-        "phases": measuring.phases(lambda: ours.step(batch_of_a_step, steps + 1)),
+        "phases": measuring.phases(lambda: ours.learn(batch_of_a_step, steps + 1)),
         "peak_gb": measuring.peak_memory(config, shape, samples, "ours"),
-        "tflop": measuring.flops(lambda: ours.step(batch_of_a_step, steps + 2)) / 1e12,
+        "tflop": measuring.flops(lambda: ours.learn(batch_of_a_step, steps + 2)) / 1e12,
     }
     if literal:
         memory = measuring.peak_memory(config, shape, samples, "literal")

@@ -20,6 +20,7 @@ from sao.networks.cpu import portable
 
 TOLERANCE = 1e-3  # of losses and gradients in float32, relative to their length: sums in another order, through a whole step
 OPERATOR_TOLERANCE = 1e-4  # of one operator
+SMALL = 1e-2  # share of the longest of several tensors, below which a length is rounding
 WITHOUT_VALUES = ("empty", "new_empty", "as_strided", "resize")
 
 
@@ -64,17 +65,18 @@ def _step(config: Config, dataset: Dataset, method: Method) -> tuple[dict[str, T
 
 
 def differences(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, float]:
-    return {name: difference(value, found[name]) for name, value in expected.items()}
+    """By name; what should be nothing at all (the gradient of a bias before a norm) counts beside the largest of all."""
+    least = SMALL * max(float(torch.linalg.vector_norm(value.double())) for value in expected.values())
+    return {name: difference(value, found[name], least) for name, value in expected.items()}
 
 
-def difference(expected: Tensor, found: Tensor) -> float:
+def difference(expected: Tensor, found: Tensor, least: float = torch.finfo(torch.float32).tiny) -> float:
     """|found − expected| / |expected|; infinite where one of them has a NaN and the other has not."""
     expected, found = expected.detach().cpu().double(), found.detach().cpu().double()
     if not torch.equal(expected.isfinite(), found.isfinite()):
         return float("inf")
     expected, found = expected.nan_to_num(posinf=0, neginf=0), found.nan_to_num(posinf=0, neginf=0)
-    length = torch.linalg.vector_norm(expected).clamp_min(torch.finfo(torch.float32).tiny)
-    return float(torch.linalg.vector_norm(found - expected) / length)
+    return float(torch.linalg.vector_norm(found - expected) / torch.linalg.vector_norm(expected).clamp_min(least))
 
 
 class EachOperator(TorchDispatchMode):

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from sao.memory import MemoryBank
-from sao.networks import MovingAverage
+from sao.memory import MemoryBank, Queue
+from sao.networks import MovingAverage, Partner
 
 MOST_TERMS = 2**16  # that a method can have
 LOOKING_IS_FREE = ("cpu",)  # devices where a look at one number costs less than copies of many
@@ -58,17 +58,17 @@ class Health(nn.Module):
 
     @contextmanager
     def guarding(self, method: nn.Module, step: int) -> Iterator[None]:
-        """Around a step: averages and banks stand still where it is not finite, and other buffers get their old values back.
+        """Around a step: where it is not finite, averages and banks stand still, and other buffers get their old values back.
 
         Buffers change in the middle of a step (running moments, spectral vectors), before anyone knows how it ends. They are
-        small. What is large, weights, averages and banks, is not copied: it does not change in the first place.
+        small. What is large (weights, averages, partners, banks, queues) is not copied: it does not change in the first place.
         """
         self.step = step
         buffers = []
         for module in method.modules():
-            if isinstance(module, MovingAverage | MemoryBank):
+            if isinstance(module, MovingAverage | Partner | MemoryBank | Queue):
                 module.skip = self.broken
-            if not isinstance(module, Health | MemoryBank):
+            if not isinstance(module, Health | MemoryBank | Queue):
                 held = {name: value for name, value in module._buffers.items() if value is not None}
                 kept = held.keys() - module._non_persistent_buffers_set
                 buffers += [(module._buffers, name, held[name].clone()) for name in kept]

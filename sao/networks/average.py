@@ -29,15 +29,16 @@ class MovingAverage(nn.Module):
     @torch.no_grad()
     def update(self, network: nn.Module) -> None:
         averaged, current = _averaged(self.network), _averaged(network)
-        torch._foreach_lerp_(averaged, current, self._weight(averaged))  # pyright: ignore[reportPrivateImportUsage]
+        follow(averaged, current, 1 - self.decay, self.skip)
         for (name, own), (_, other) in zip(self.network.named_buffers(), network.named_buffers(), strict=True):
             if not _is_statistic(name):
                 own.copy_(other)
 
-    def _weight(self, averaged: list[Tensor]) -> float | list[Tensor]:
-        if self.skip is None or not averaged:
-            return 1 - self.decay
-        return [averaged[0].new_full((), 1 - self.decay).masked_fill_(self.skip, 0)] * len(averaged)
+
+def follow(own: list[Tensor], other: list[Tensor], weight: float, skip: Tensor | None) -> None:
+    """own ← own + weight · (other − own), unless `skip` is true, which nobody reads to find out."""
+    weights = weight if skip is None or not own else [own[0].new_full((), weight).masked_fill_(skip, 0)] * len(own)
+    torch._foreach_lerp_(own, other, weights)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _averaged(network: nn.Module) -> list[Tensor]:

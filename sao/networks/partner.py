@@ -5,6 +5,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from sao.networks.average import follow
+
 
 class Partner(nn.Module):
     """Copies that take no gradient and follow in their parameters alone: copy ← decay · copy + (1 − decay) · network.
@@ -12,6 +14,8 @@ class Partner(nn.Module):
     In contrast to a moving average that is used after training, a copy is in the mode of what it belongs to: while that learns,
     a BatchNorm in it takes the moments of its own batch, and keeps running statistics of its own.
     """
+
+    skip: Tensor | None = None  # where it is set and true, parameters stay as they are; nobody reads it to find out
 
     def __init__(self, *networks: nn.Module) -> None:
         super().__init__()
@@ -22,4 +26,4 @@ class Partner(nn.Module):
         for own, followed in zip(self.networks, networks, strict=True):
             weights: list[Tensor] = list(own.parameters())
             current: list[Tensor] = list(followed.parameters())
-            torch._foreach_lerp_(weights, current, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+            follow(weights, current, 1 - decay, self.skip)
