@@ -1,4 +1,4 @@
-"""lightly, where a method uses one of its losses or heads."""
+"""lightly, where a method uses one of its heads."""
 
 from types import ModuleType
 
@@ -6,12 +6,11 @@ from sao.errors import InputError
 from sao.torchvision_import import import_torchvision
 
 
-def import_lightly(method: str) -> tuple[ModuleType, ModuleType]:
-    """(losses, modules) of lightly."""
+def import_lightly(method: str) -> ModuleType:
+    """Its modules of networks."""
     try:
         import_torchvision()  # lightly imports it; see there what can go wrong
-        from lightly import loss
         from lightly.models import modules
     except ImportError:
         raise InputError(f"method {method} needs lightly: pip install 'sao[baselines]'") from None
-    return loss, modules
+    return modules

@@ -31,7 +31,7 @@ class SimCLR(TwoViews):
     headline = ("network/nt_xent",)
 
     def __init__(self, options: Options, context: Context) -> None:
-        _, modules = import_lightly(options.name)
+        modules = import_lightly(options.name)
         encoder = encoder_for(context.encoder, context.shape)
         # Without BatchNorm: lightly's takes its moments from one process's part of the batch.
         sizes = encoder.feature_size, options.hidden_size, options.projection_size
