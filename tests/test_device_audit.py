@@ -46,6 +46,13 @@ def test_a_step_never_waits_for_the_device(name):
     assert {value.device for value in found if isinstance(value, torch.Tensor)} == {META}
 
 
+def test_a_batch_that_does_not_stay_on_the_device_travels_as_bytes():
+    method, batches = learner("supervised"), Batches(tiny.dataset().train, META, resident_bytes=0)
+    with fused_optimisers(), audited(data=True) as audit:
+        make_step(method, batches, 0, 16, 0)
+    assert 16 * 64 <= audit.copied <= 16 * 64 + BESIDE_THE_BATCH
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_features_and_samples_never_wait_for_the_device(name):
     method, test = learner(name).eval(), tiny.dataset().test
