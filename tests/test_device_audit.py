@@ -17,7 +17,7 @@ from sao.presets import preset_names
 # What a preset trains on: shape of a sample, samples, classes.
 DATA = {
     "digits": ((1, 8, 8), 1437, 10),
-    "spirals": ((2,), 2000, 2),
+    "spirals": ((2,), 10_000, 2),
     "cifar10": ((3, 32, 32), 50_000, 10),
     "cifar100": ((3, 32, 32), 50_000, 100),
     "imagenet10": ((3, 128, 128), 13_000, 10),
@@ -81,7 +81,7 @@ def full_step(config: Config, shape: tuple[int, ...], samples: int, classes: int
 
 def of_preset(name: str) -> tuple[Config, tuple[int, ...], int, int]:
     config = load_preset(name)
-    shape, samples, classes = DATA.get(config.data.source, DATA["imagenet10"])  # a person's own images may be as large
+    shape, samples, classes = DATA["imagenet10" if name == "own" else config.data.source]  # own images may be as large
     if config.data.size is not None:
         shape = (shape[0], config.data.size, config.data.size)
     return config, shape, samples, classes
