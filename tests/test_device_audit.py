@@ -1,5 +1,7 @@
 """One whole step of every method, and every other use of it, on a device that is no CPU: see device_audit."""
 
+import json
+
 import pytest
 import tiny
 import torch
@@ -79,8 +81,14 @@ def full_step(config: Config, shape: tuple[int, ...], samples: int, classes: int
     assert audit.copied == audit.returned == 0
 
 
+def generator_of(preset: str) -> dict[str, str]:
+    """What a run of another preset would be to a method that learns from its generator."""
+    other = load_preset(preset).model_dump(mode="json")
+    return {"method.source": json.dumps({name: other[name] for name in ("method", "encoder", "seed")})}
+
+
 def of_preset(name: str) -> tuple[Config, tuple[int, ...], int, int]:
-    config = load_preset(name)
+    config = load_preset(name, generator_of("bigbigan") if name == "genrep" else None)
     shape, samples, classes = DATA["imagenet10" if name == "own" else config.data.source]  # own images may be as large
     if config.data.size is not None:
         shape = (shape[0], config.data.size, config.data.size)

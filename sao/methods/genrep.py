@@ -12,7 +12,6 @@ from typing import Literal, Self
 import torch
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from sao import distributed, randomness
 from sao.data.augmentation import Augmentation
@@ -20,7 +19,7 @@ from sao.errors import InputError
 from sao.methods.architecture import encoder_for
 from sao.methods.method import Context, Generative, Method, OtherRun, Scalars, generative
 from sao.methods.players import images_only, normal_rows
-from sao.methods.views import Parts, TwoViews, ViewsOptions
+from sao.methods.views import Parts, TwoViews, ViewsOptions, nt_xent
 from sao.options import PositiveFloat, PositiveInt
 
 CUT = 2.0  # deviations at which the difference of adjacent latents is cut off, as its authors do
@@ -121,14 +120,6 @@ class GenRep(TwoViews):
         temperature = self.options.temperature
         loss = nt_xent(views[0]["projection"], views[1]["projection"], temperature)
         return {"nt_xent": temperature / self.options.base_temperature * loss}
-
-
-def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
-    """Cross-entropy of an image's other view among all views (2n) but the image itself; rows (n, p) are made unit."""
-    views = F.normalize(torch.cat([one, other]))
-    itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
-    similarities = (views @ views.T / temperature).masked_fill(itself, -torch.inf)
-    return F.cross_entropy(similarities, torch.arange(len(views), device=views.device).roll(len(one)))
 
 
 def truncated_rows(

@@ -54,32 +54,30 @@ class ViewsOptimiser(AdamW):
         if self.kind == "lars":
             return LARS(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
         if self.kind == "sgd":
-            rate, decay = self.learning_rate, self.weight_decay
-            return torch.optim.SGD(list(parameters), rate, momentum=MOMENTUM, weight_decay=decay)
+            return MomentumSGD(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
         return super().build(parameters)
 
 
-class LARS(torch.optim.SGD):
-    """Momentum SGD whose step on each weight is held below a share of that weight's own length.
+class MomentumSGD(torch.optim.SGD):
+    """Torch's, whose step changes nothing where `found_inf` is 1, as that of a fused optimiser; nobody reads it."""
 
-    In the clipped form (solo-learn's for CIFAR): a gradient is only ever shortened, so that |lr · g| ≤ TRUST · |w|. Vectors
-    (biases, scales of norms) are neither shortened nor decayed.
-    """
-
-    found_inf: Tensor | None = None  # where it is 1, a step changes nothing
+    found_inf: Tensor | None = None
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
         super().__init__(list(parameters), lr=lr, momentum=MOMENTUM)
-        self.decay = weight_decay  # part of the shortened gradient, so not for SGD to add
+        self.decay = weight_decay
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
-                    if weight.ndim > 1:
-                        _shorten(weight, group["lr"], self.decay)
+                    self._change_gradient(weight, group["lr"])
                     self._move(weight, group["lr"])
+
+    def _change_gradient(self, weight: nn.Parameter, lr: float) -> None:
+        assert weight.grad is not None
+        weight.grad.add_(weight, alpha=self.decay)
 
     def _move(self, weight: nn.Parameter, lr: float) -> None:
         assert weight.grad is not None
@@ -89,6 +87,18 @@ class LARS(torch.optim.SGD):
             by, after = torch.where(self.found_inf == 1, 0, by), torch.where(self.found_inf == 1, velocity, after)
         velocity.copy_(after)
         weight.add_(by, alpha=-lr)
+
+
+class LARS(MomentumSGD):
+    """Momentum SGD whose step on each weight is held below a share of that weight's own length.
+
+    In the clipped form (solo-learn's for CIFAR): a gradient is only ever shortened, so that |lr · g| ≤ TRUST · |w|. Vectors
+    (biases, scales of norms) are neither shortened nor decayed.
+    """
+
+    def _change_gradient(self, weight: nn.Parameter, lr: float) -> None:
+        if weight.ndim > 1:
+            _shorten(weight, lr, self.decay)
 
 
 def _shorten(weight: nn.Parameter, lr: float, decay: float) -> None:

@@ -3,15 +3,12 @@
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
-from torch.nn import functional as F
 
 from sao.methods.architecture import encoder_for
 from sao.methods.lightly_import import import_lightly
 from sao.methods.method import Context, Scalars
-from sao.methods.views import Parts, TwoViews, ViewsOptions
+from sao.methods.views import Parts, TwoViews, ViewsOptions, nt_xent
 from sao.options import PositiveFloat, PositiveInt
 
 
@@ -41,12 +38,3 @@ class SimCLR(TwoViews):
     def losses(self, views: Sequence[Parts], step: int) -> Scalars:
         one, other = (view["projection"] for view in views)
         return {"nt_xent": nt_xent(one, other, self.temperature)}
-
-
-def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
-    """Cross-entropy of the other view of an image among all views (2n) but the view itself; rows (n, p) are made unit."""
-    views = F.normalize(torch.cat([one, other]))
-    itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
-    logits = (views @ views.T / temperature).masked_fill(itself, -torch.inf)
-    partners = torch.arange(len(views), device=views.device).roll(len(one))
-    return F.cross_entropy(logits, partners)

@@ -159,6 +159,15 @@ def cross_views(views: Sequence[Parts]) -> list[tuple[Parts, Parts]]:
     return [(one, other) for index, one in enumerate(views[:2]) for place, other in enumerate(views) if place != index]
 
 
+def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
+    """Cross-entropy of the other view of an image among all views (2n) but the view itself; rows (n, p) are made unit."""
+    views = F.normalize(torch.cat([one, other]))
+    itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
+    logits = (views @ views.T / temperature).masked_fill(itself, -torch.inf)
+    partners = torch.arange(len(views), device=views.device).roll(len(one))
+    return F.cross_entropy(logits, partners)
+
+
 def soft_cross_entropy(targets: Tensor, logits: Tensor) -> Tensor:
     """Mean over the batch; targets (n, k) are shares that sum to 1."""
     return -(targets * logits.log_softmax(1)).sum(1).mean()
