@@ -86,7 +86,7 @@ def test_metrics_say_how_they_were_found():
     matched, information, rand = manifold_clustering(points, labels)
     assert [metric.name for metric in (matched, information, rand)] == ["manifold", "manifold_nmi", "manifold_ari"]
     assert matched.value == information.value == rand.value == 1.0
-    assert matched.protocol["algorithm"].startswith("spectral on the graph of 20 neighbours")
+    assert matched.protocol["algorithm"].startswith("spectral on the graph of 10 neighbours")
     assert matched.protocol["k"] == 4
     assert matched.right is not None
 
