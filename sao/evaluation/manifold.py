@@ -181,5 +181,6 @@ def check_algorithm(algorithm: str) -> None:
 
 def _described(algorithm: Manifold) -> str:
     if algorithm == "umap":
-        return f"UMAP ({UMAP_DIMENSIONS} dimensions, {UMAP_NEIGHBOURS} neighbours, min_dist 0, cosine), best of {RESTARTS} k-means"
+        coordinates = f"UMAP ({UMAP_DIMENSIONS} dimensions, {UMAP_NEIGHBOURS} neighbours, min_dist 0, cosine)"
+        return f"{coordinates}, best of {RESTARTS} k-means"
     return f"spectral on the graph of {NEIGHBOURS} neighbours by cosine, best of {RESTARTS} spherical k-means"
