@@ -129,3 +129,21 @@ def test_the_best_run_is_the_one_with_the_greatest_objective():
     best = clustering(features, labels, repeats=8, seed=5)[1]
     assert (best.name, best.value, best.std) == ("kmeans_best", scores[chosen], None)
     assert best.protocol["chosen"] == "the greatest sum of cosines"
+
+
+def test_agreement_of_two_runs_is_enough_and_its_protocol_says_what_was_done(digits):
+    found = cluster_agreement(digits[2], 7, repeats=2)
+    assert (found.protocol["k"], found.protocol["restarts"], found.protocol["seeds"]) == (7, 2, "0..1")
+    with pytest.raises(InputError, match="repeats is 1: agreement needs at least 2 runs"):
+        cluster_agreement(digits[2], 7, repeats=1)
+
+
+def test_the_papers_protocol_has_twenty_runs(digits):
+    assert kmeans_accuracy(digits[2], digits[3]).protocol["restarts"] == 20
+
+
+def test_scores_are_averaged_in_double_precision():
+    labels = np.arange(30) % 3
+    features = np.eye(3)[labels] + 0.4 * np.random.default_rng(0).normal(size=(30, 3))
+    scores = [nmi(run.assign(features), labels) for run in spherical_kmeans(features, 3, 7)]
+    assert clustering(features, labels, repeats=7)[2].value == pytest.approx(np.mean(scores), rel=1e-14)

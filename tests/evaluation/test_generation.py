@@ -20,6 +20,7 @@ from sao.evaluation import (
     precision_recall,
 )
 from sao.evaluation.extractors import INCEPTION_VARIABLE, inception_weights
+from sao.evaluation.generation import _check_images
 
 
 @pytest.fixture(autouse=True)
@@ -230,3 +231,9 @@ def test_bad_input(features):
         kernel_distance(features[0], features[1][:, :3])
     with pytest.raises(InputError, match="k is 3"):
         precision_recall(features[0][:3], features[1])
+
+
+def test_two_images_of_each_are_enough_and_one_is_not():
+    _check_images("real_images", np.zeros((2, 4, 4, 1), np.uint8))
+    with pytest.raises(InputError, match="real_images has 1 images: give at least two"):
+        _check_images("real_images", np.zeros((1, 4, 4, 1), np.uint8))

@@ -3,6 +3,7 @@ import re
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from sao.errors import InputError
 from sao.evaluation import Features, Metric, compare, judge
@@ -180,3 +181,13 @@ def test_the_verdict_gives_the_caution_where_nothing_could_be_measured(splits):
     assert "3 samples are too few to score" in result.sentence
     bare = Features(train.values), Features(three.values)
     assert "3 samples are too few to score" in judge(*bare, raw=(train.values, three.values)).sentence
+
+
+def test_the_test_over_restarts_is_that_of_a_normal_difference():
+    """A sample's share of right restarts, its variance over samples, and the restarts' own; two-sided."""
+    draws = np.random.default_rng(0)
+    ours, theirs = draws.random((4, 50)) < 0.6, draws.random((4, 50)) < 0.5
+    difference = ours.mean(axis=0) - theirs.mean(axis=0)
+    variance = difference.var(ddof=1) / 50 + sum(runs.mean(axis=1).var(ddof=1) / 4 for runs in (ours, theirs))
+    found = paired(ours, theirs)
+    assert found.p == pytest.approx(2 * norm.sf(abs(difference.mean()) / math.sqrt(variance)))
