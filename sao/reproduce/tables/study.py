@@ -36,8 +36,17 @@ class Study:
     out: Path
     search: bool = True
 
-    def trials(self, rows: Sequence[Row] | None = None, data: Sequence[str] | None = None) -> list[Cell]:
-        rows, data = rows or self.rows, data or self.data
+    def trials(self) -> list[Cell]:
+        return self._trials(self.rows, self.data)
+
+    def finished_trials(self) -> list[Cell]:
+        """Those of earlier commands in the same folder too."""
+        there = {path.parent.name for path in (self.out / "search").glob("*/eval.json")}
+        rows = [row for row in self.table.rows if any(name.startswith(f"{row.name}-") for name in there)]
+        data = [source for source in self.table.presets if any(f"-{source}-" in name for name in there)]
+        return [trial for trial in self._trials(rows, data) if trial.finished]
+
+    def _trials(self, rows: Sequence[Row], data: Sequence[str]) -> list[Cell]:
         return trials_of(self.table, rows, data, self.options, self.out) if self.search else []
 
     def cells(self) -> list[Cell]:
@@ -46,19 +55,15 @@ class Study:
         return cells_of(self.table, self.rows, self.data, self.seeds, self.options, self.out / "runs", rates)
 
     def shown(self) -> list[Cell]:
-        rates = chosen_rates(self.all_trials())
+        rates = chosen_rates(self.finished_trials())
         return add_finished_cells(self.table, self.cells(), self.options, self.out / "runs", rates)
-
-    def all_trials(self) -> list[Cell]:
-        """Of earlier commands in the same folder too."""
-        return self.trials(self.table.rows, list(self.table.presets))
 
     def make(self, command: str, processes: int = 1) -> list[Cell]:
         """Finish the trials, then the cells, and return these."""
         check_out(self.out)
         finish_each(self.trials(), processes)
         cells = self.cells()
-        reproduce(self.table, cells, self.shown(), self.out, command, processes, judged(self.all_trials()))
+        reproduce(self.table, cells, self.shown(), self.out, command, processes, judged(self.finished_trials()))
         return cells
 
 
