@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -116,5 +117,6 @@ def _scatter(axes: Axes, shown: Panel) -> None:
     axes.set(xticks=[], yticks=[], title=shown.title, xlabel=below(shown))
 
 
-def _colour(code: int) -> tuple[float, ...]:
-    return colormaps["tab20" if code >= 10 else "tab10"](code % 20 if code >= 10 else code)
+def _colour(code: int) -> str:
+    """Of a class; from the eleventh on paler ones, and from the 21st on the same again."""
+    return to_hex(colormaps["tab10" if code < 10 else "tab20"](code if code < 10 else (2 * code + 1) % 20))
