@@ -213,6 +213,12 @@ def test_imagenet_has_views_and_sizes_of_its_own():
     assert predictors == [4096, 4096, 8192]
     heads = [cell.config.method.model_dump() for cell in cells("simclr").values()]
     assert [(head["hidden_size"], head["projection_size"]) for head in heads] == [(2048, 256)] * 2 + [(4096, 512)]
+    for name in TITLES:
+        for data, cell in cells(name).items():
+            if data == "imagenet10":
+                assert cell.config.data.crop == {"nnclr-same": 0.5, "mae": 0.08}.get(name)
+            else:
+                assert cell.config.data.crop is None
     warm_ups = [cell.config.method.model_dump()["warm_up"] for cell in cells("dino").values()]
     assert warm_ups == [None, None, {"temperature": 0.04, "epochs": 50}]
 

@@ -9,8 +9,10 @@ Recipe = Mapping[str, str]
 
 CIFAR, IMAGENET = "cifar", "imagenet"
 SOLO = {"train.epochs": "1000", "train.batch": "256", "train.schedule": "cosine", "train.warmup_epochs": "10"}
-# Views of ImageNet are blurred too, the first of two different ones always.
-BLURRED = {"method.view.blur": "1.0", "method.second_view.blur": "0.1"}
+# Of ImageNet the preset crops whole images. Two views must not be parts of one crop: they are made of the square in the middle.
+WHOLE = {"data.crop": "null"}
+# They are blurred too, the first of two different ones always.
+BLURRED = {**WHOLE, "method.view.blur": "1.0", "method.second_view.blur": "0.1"}
 PLAIN = {"method.view.jitter": "null", "method.view.grey": "0"}
 
 
@@ -42,14 +44,17 @@ _DDPM = {
 }
 
 PAPER_SCALE: Mapping[str, Mapping[str, Recipe]] = {
-    "simclr": {CIFAR: _lars("0.4", "1e-4"), IMAGENET: _lars("0.3", "1e-4", **_OF_IMAGENET_SIMCLR)},
+    "simclr": {CIFAR: _lars("0.4", "1e-4"), IMAGENET: {**_lars("0.3", "1e-4", **_OF_IMAGENET_SIMCLR), **WHOLE}},
     "nnclr": {CIFAR: _lars("0.4", "1e-5"), IMAGENET: {**_lars("0.4", "1e-5"), **BLURRED}},
     # Augmented as ours is: the paper does not say how.
-    "nnclr-same": {data: {**_lars("0.4", "1e-5"), **PLAIN, "method.view.crop": "0.5"} for data in (CIFAR, IMAGENET)},
+    "nnclr-same": {
+        CIFAR: {**_lars("0.4", "1e-5"), **PLAIN, "method.view.crop": "0.5"},
+        IMAGENET: {**_lars("0.4", "1e-5"), **PLAIN, "method.view.crop": "null", "data.crop": "0.5"},
+    },
     "byol": {CIFAR: _lars("1.0", "1e-5"), IMAGENET: {**_lars("0.5", "1e-6", predictor_size="8192"), **BLURRED}},
-    "swav": {CIFAR: _lars("0.6", "1e-6"), IMAGENET: _lars("0.6", "1e-6")},
+    "swav": {CIFAR: _lars("0.6", "1e-6"), IMAGENET: {**_lars("0.6", "1e-6"), **WHOLE}},
     "dino": {CIFAR: _lars("0.3", "1e-6"), IMAGENET: {**_lars("0.3", "1e-6"), **BLURRED, **_WARM_UP}},
-    "mae": {CIFAR: _MAE, IMAGENET: _MAE},
+    "mae": {CIFAR: _MAE, IMAGENET: {**_MAE, "data.crop": "0.08", "method.augmentation.crop": "null"}},
     "ddpm": {CIFAR: _DDPM},
 }
 
