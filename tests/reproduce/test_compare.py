@@ -91,6 +91,7 @@ def test_what_cannot_be_compared_is_one_line(pictures, tmp_path, capsys):
         ["--data", str(tmp_path / "rows.npy")],
         ["--data", str(pictures), "--out", str(pictures / "out")],
         ["--data", str(pictures), "--rows", "mae"],
+        ["--data", str(pictures), "--rows", "supervised", "--data.labels", "false"],
         ["--data", str(pictures), "--method.nothing", "3"],
     ):
         assert main(["reproduce", "compare", *given]) == 2

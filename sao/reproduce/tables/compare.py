@@ -42,6 +42,8 @@ def comparison(
             config = _config(row, dataset, {**fixed, "train.threads": "1"}, options)
             run = folder / "runs" / f"{row.name}-seed{seed}"
             cells.append(Cell(row, name, config, run, folder / "runs" / f"{REFERENCE}-seed{seed}"))
+    if not cells:
+        raise InputError(f"{source} has no labels, and nothing else is to be compared: choose other --rows")
     return table, sorted(cells, key=lambda cell: rows.index(cell.row))
 
 
