@@ -10,7 +10,7 @@ def import_lightly(method: str) -> ModuleType:
     """Its modules of networks."""
     try:
         import_torchvision()  # lightly imports it; see there what can go wrong
-        from lightly.models import modules
+        import lightly.models.modules
     except ImportError:
         raise InputError(f"method {method} needs lightly: pip install 'sao[baselines]'") from None
-    return modules
+    return lightly.models.modules
