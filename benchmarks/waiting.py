@@ -1,9 +1,10 @@
 """How much of a training step waits for data that is read at random from a file larger than memory: a row for results/speed.md.
 
-python benchmarks/waiting.py --folder DIR [--gigabytes 20]
+python benchmarks/waiting.py --folder DIR [--gigabytes 20] [--keep] [--pause 0.25]
 
 A file of random bytes is written to DIR (all of it: a sparse file would not be read from the disk), dropped from the system's
-memory, read at random by real steps, and removed. What came from the disk is the system's own count.
+memory, read at random by real steps, and removed unless it is to be kept; one that was kept is used again. What came from the
+disk is the system's own count. With --pause, pauses of so many seconds stand in for the steps.
 """
 
 import argparse
@@ -17,15 +18,18 @@ from sao.cli import choose_how_threads_wait, keep_freed_memory
 
 BLOCK = 64 * 2**20
 SIZE = 128  # of the images in the file, which are 16 images of 32x32 as well
-WARM_UP = 2  # steps that are not counted
+WARM_UP = 1  # steps that are not counted
 # Preset, size, batch and steps: the paper's networks at batches that a processor can take, and small ones with short steps.
-CASES = (("imagenet10", 128, 2, 6), ("cifar10", 32, 8, 8), ("cifar16", 32, 64, 40))
+PAUSED = ((32, 64, 60), (32, 500, 20), (128, 16, 40), (128, 320, 10))  # size, batch and how often
+CASES = (("cifar16", 32, 64, 20), ("imagenet10", 128, 2, 4))
 
 
 def write_images(path: Path, gigabytes: float) -> int:
     """An array file of random images; how many they are."""
     image = 3 * SIZE * SIZE
     count = int(gigabytes * 1e9) // image
+    if path.exists() and path.stat().st_size >= count * image:
+        return count
     block = np.random.default_rng(0).integers(0, 256, BLOCK, dtype=np.uint8).data
     with open(path, "wb") as stream:
         header = {"descr": "|u1", "fortran_order": False, "shape": (count, SIZE, SIZE, 3)}
@@ -80,10 +84,36 @@ def measure(path: Path, preset: str, size: int, batch: int, steps: int, ahead: b
     )
 
 
+def measure_pauses(path: Path, size: int, batch: int, steps: int, pause: float) -> str:
+    """The same where a step is a pause: what a device that computes so fast would wait."""
+    import torch
+
+    from sao.data.batches import Batches
+    from sao.data.samples import Images
+    from sao.randomness import batch_rows
+
+    images = Images(np.load(path, mmap_mode="r").reshape(-1, size, size, 3))
+    batches = Batches(images, torch.device("cpu"))
+    forget(path)
+    batches.announce(batch_rows(0, 0, batch, len(images)))
+    read, started = bytes_read(), time.perf_counter()
+    for step in range(steps):
+        time.sleep(pause)
+        batches.inputs(batch_rows(0, step, batch, len(images)))
+        batches.announce(batch_rows(0, step + 1, batch, len(images)))
+    seconds, waited, read = time.perf_counter() - started, batches.waited, bytes_read() - read
+    return (
+        f"| a pause, {size}x{size}, batch {batch} | one batch ahead | {1e3 * seconds / steps:.0f} | {1e3 * waited / steps:.2f} "
+        f"| {100 * waited / seconds:.2f} % | {steps * batch * 3 * size**2 / 1e6:.1f} | {read / 1e6:.1f} |"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--gigabytes", type=float, default=20)
+    parser.add_argument("--keep", action="store_true", help="leave the file for another time")
+    parser.add_argument("--pause", type=float, help="seconds; no steps are made then")
     options = parser.parse_args()
     choose_how_threads_wait()
     keep_freed_memory()
@@ -95,11 +125,14 @@ def main() -> None:
         print(f"{count} images, {used:.1f} GB on the disk, written in {time.perf_counter() - started:.0f} s\n", flush=True)
         print("| steps | rows are read | step, ms | waits, ms | share | MB of rows | MB from the disk |")
         print("|---|---|---|---|---|---|---|")
-        for case in CASES:
+        for case in PAUSED if options.pause is not None else ():
+            print(measure_pauses(path, *case, options.pause), flush=True)
+        for case in CASES if options.pause is None else ():
             for ahead in (True, False):
                 print(measure(path, *case, ahead), flush=True)
     finally:
-        path.unlink(missing_ok=True)
+        if not options.keep:
+            path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

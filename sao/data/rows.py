@@ -1,5 +1,6 @@
 """Some rows of an array: a split of a large data set is an index, and its rows are read when they are asked for."""
 
+import mmap
 from typing import Any
 
 import numpy as np
@@ -63,4 +64,19 @@ def read_rows(array: Rows, rows: np.ndarray, into: np.ndarray) -> None:
     if isinstance(array, SelectedRows):
         array, rows = array.array, array.rows[rows]
     order = np.argsort(rows)
+    if isinstance(array, np.memmap) and array.flags.c_contiguous:
+        _ask_for(array, rows[order])
     into[order] = array[rows[order]]
+
+
+def _ask_for(array: np.memmap, rows: np.ndarray) -> None:
+    """Let the system fetch rows of a file side by side. It would read each when it is touched, and megabytes around it."""
+    mapping = getattr(array, "_mmap", None)
+    if mapping is None or not hasattr(mmap, "MADV_WILLNEED"):
+        return
+    start = array.ctypes.data - np.frombuffer(mapping, np.uint8).ctypes.data
+    row_bytes = array.strides[0]
+    for row in rows.tolist():
+        first, end = start + row * row_bytes, start + (row + 1) * row_bytes
+        first -= first % mmap.PAGESIZE
+        mapping.madvise(mmap.MADV_WILLNEED, first, end - first)

@@ -1,5 +1,6 @@
 """One batch ahead: the same values, read while something else is done, and an end without a thread left behind."""
 
+import mmap
 import signal
 import threading
 from types import SimpleNamespace
@@ -97,6 +98,30 @@ def test_a_run_reads_every_batch_ahead_and_learns_the_same(method, tmp_path, rea
     assert len(ahead) == 8  # of the steps after the first, and one that nobody asks for
     assert batches[-8:] == ahead or method == "self_conditioned"
     assert no_thread_is_left()
+
+
+class Mapping(bytearray):
+    """A mapped file's memory, with what the system was asked for."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.asked: list[tuple[int, int, int]] = []
+
+    def madvise(self, option: int, start: int, length: int) -> None:
+        self.asked.append((option, start, length))
+
+
+def test_the_rows_of_a_mapped_file_are_all_asked_for_before_the_first_is_touched():
+    """Whole pages of these rows and nothing else: a system reads megabytes around a page that is touched unasked."""
+    mapping = Mapping(100 * 5000)
+    array = np.ndarray.__new__(np.memmap, (100, 5000), np.uint8, buffer=mapping)
+    array._mmap = mapping
+    array[:] = np.arange(100, dtype=np.uint8)[:, None]
+    into = np.empty((2, 5000), np.uint8)
+    rows.read_rows(array[10:], np.array([7, 0]), into)
+    assert into[:, 0].tolist() == [17, 10]
+    expected = [(first - first % mmap.PAGESIZE, first + 5000) for first in (50_000, 85_000)]
+    assert mapping.asked == [(mmap.MADV_WILLNEED, first, end - first) for first, end in expected]
 
 
 # --- errors and endings --------------------------------------------------------------------------------------------------
