@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 THREADS := 1
 
-.PHONY: help demo test lint bench mutants clean
+.PHONY: help demo test lint browser bench mutants clean
 
 help:                           ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -12,13 +12,19 @@ help:                           ## this list
 demo: $(VENV)/.installed        ## install everything and train on the built-in digits
 	$(BIN)/sao train
 
-test: $(VENV)/.installed lint   ## install everything and run all the tests
+test: $(VENV)/.installed lint browser  ## install everything and run all the tests
 	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.installed        ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+# The report is tried in Debian's Chromium. Where it cannot be installed those tests are skipped, and say so.
+browser:                        ## Chromium for the tests of the report, by apt where that is possible
+	@command -v chromium > /dev/null || { command -v apt-get > /dev/null && test "$$(id -u)" = 0 && apt-get update -qq \
+		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium > /dev/null; } \
+		|| echo "Chromium is missing and cannot be installed here: the report is not tried in a browser"
 
 bench: $(VENV)/.installed       ## speed of a training step, against a literal version of it
 	$(BIN)/sao bench

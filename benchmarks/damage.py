@@ -26,7 +26,8 @@ COMMANDS = ("eval", "sample", "resume", "embed")
 MOST_STEPS = 60  # a length that was damaged into a longer one is as good as any other: it is not trained
 SMALL = (
     "--encoder.widths [4] --method.embedding_size 4 --method.generator.width 4 --method.generator.latent_size 4 "
-    "--method.bank 16 --train.batch 8 --train.steps 3 --train.threads 1 --log.checkpoint_every 1 --log.evaluate_every 2"
+    "--method.bank 16 --train.batch 8 --train.steps 3 --train.threads 1 --log.checkpoint_every 1 --log.evaluate_every 2 "
+    "--log.report false"
 )
 
 

@@ -105,6 +105,13 @@ def _add_use(command: AddCommand) -> None:
     cluster.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
     cluster.add_argument("--seed", type=int, default=0)
 
+    report = command("report", "one HTML page of a run, or of several side by side: metrics, curves, samples, map, clusters")
+    report.add_argument("runs", metavar="RUN", nargs="+")
+    report.add_argument("-o", "--output", help="HTML file (default: RUN/report.html; of several runs report.html)")
+    report.add_argument("--points", type=int, default=5000, help="held-out samples on the map (default: 5000, at most 20000)")
+    report.add_argument("--layout", choices=("tsne", "umap"), default="tsne", help="of the map (default: tsne)")
+    report.add_argument("--clusters", type=int, help="how many (default: as many as classes, 10 without labels)")
+
     sample = command("sample", "generate images or vectors")
     sample.add_argument("run", metavar="RUN")
     sample.add_argument("-n", type=int, default=64)

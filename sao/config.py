@@ -77,6 +77,7 @@ class Log(Strict):
     checkpoint_every: PositiveInt = Field(default=500, description="steps between checkpoints")
     keep: PositiveInt = Field(default=2, description="checkpoints to keep")
     tensorboard: bool = Field(default=False, description="write the metrics for TensorBoard too")
+    report: bool = Field(default=True, description="make report.html after the last step and after sao eval")
 
 
 class Config(Strict):

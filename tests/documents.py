@@ -38,6 +38,7 @@ SMALL = {
     "log.evaluate_every": "2",
     "log.sample_every": "2",
     "log.checkpoint_every": "1",
+    "log.report": "false",
 }
 
 

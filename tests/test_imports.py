@@ -20,7 +20,7 @@ LINES: list[set[str]] = [
     {"engine"},
     {"model", "automatic"},
     {"other_runs"},
-    {"benchmark", "estimator"},
+    {"benchmark", "estimator", "report"},
     {"commands", "reproduce"},
     {"cli", "__main__", "__init__"},
 ]

@@ -79,6 +79,7 @@ OPTIONS = {
     "log.evaluate_every": "null",
     "log.sample_every": "null",
     "log.checkpoint_every": "3",
+    "log.report": "false",
 }
 
 

@@ -85,6 +85,8 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
         found = None if pairs is None else _measured(pairs, plan, arguments.seed)
         generated = _generation(model, dataset, names, arguments, facts)
         _report(found, len(dataset.train), [] if found is None else found.metrics, generated, target, before, arguments.verbose)
+        if target == run.evaluations / f"step-{model.step:08d}-backbone-ema.json":
+            _refresh_page(run, model, dataset, found)
 
     processes.main_only(measure)
 
@@ -150,6 +152,17 @@ def _report(
         print(f"with protocols in {target}")
     if found is not None and found.verdict is not None:
         print(found.verdict.sentence)
+
+
+def _refresh_page(run: "Run", model: "Model", dataset: "Dataset", found: "Evaluation | None") -> None:
+    """What the run's own file of metrics says now is shown on its page too."""
+    from sao.commands.report import refreshed
+    from sao.commands.summary import write_verdict
+
+    if found is not None and found.verdict is not None:
+        write_verdict(run, model.step, found.verdict)
+    if model.config.log.report and (page := refreshed(run, model, dataset)) is not None:
+        print(f"look at {page}")
 
 
 def _before(target: Path | None) -> list[dict]:

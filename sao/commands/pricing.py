@@ -15,6 +15,7 @@ from sao.engine.log import clock
 from sao.engine.loop import check_batch
 from sao.engine.run_cost import StepCost, evaluation_seconds, memory_of, run_memory, step_cost
 from sao.errors import InputError
+from sao.report.price import report_seconds
 
 # (samples, size, channels, held out, classes) of the paper's data sets, to price a run where the data is not at hand.
 KNOWN = {
@@ -42,7 +43,7 @@ class Priced:
 
 @dataclass(frozen=True)
 class Price:
-    """A whole run: all of its steps, and its evaluations while it trains and at the end."""
+    """A whole run: all of its steps, its evaluations while it trains and at the end, and its report."""
 
     note: str  # what stood for the data
     samples: int
@@ -50,6 +51,7 @@ class Price:
     steps: int
     evaluations: float  # seconds
     memory: int  # bytes that it holds at most
+    report: float  # seconds
     checkpoint: int  # bytes
 
     @property
@@ -76,7 +78,9 @@ def price_run(config: Config, automatic: dict[str, str] | None = None) -> int:
     print(f"length      {price.steps} steps of {config.train.batch}: {_passes(config, price)} passes over the data")
     print(f"one step    {price.step.seconds:.3g} s{_learnt_from(price.step, config.train.batch)}")
     print(f"evaluation  {clock(price.evaluations)} while it trains and after the last step")
-    print(f"whole run   {price.steps} steps: {clock(price.training + price.evaluations)}")
+    if config.log.report:
+        print(f"report      {clock(price.report)} after that")
+    print(f"whole run   {price.steps} steps: {clock(price.training + price.evaluations + price.report)}")
     print(f"memory      {_memory(config, price)}")
     disk = price.checkpoint * (config.log.keep + 1)
     print(f"disk        {disk / 1e9:.2f} GB for {config.log.keep} checkpoints and the one being written")
@@ -94,7 +98,8 @@ def _price(config: Config, data: Priced) -> Price:
     method = cost.trial.method
     evaluations = evaluation_seconds(config, method, dataset.test, data.train, data.test, data.classes)
     memory = run_memory(cost, dataset.test, data.train, data.test, data.classes)
-    return Price(data.note, data.train, cost, steps, evaluations, memory, checkpoint.size_on_disk(method))
+    report = report_seconds(method, dataset.test, data.test) if config.log.report else 0.0
+    return Price(data.note, data.train, cost, steps, evaluations, memory, report, checkpoint.size_on_disk(method))
 
 
 def _data(config: Config) -> Priced:

@@ -1,6 +1,8 @@
 """The table at the end of a run: what was learnt beside doing nothing, and what to type next."""
 
+import json
 import warnings
+from pathlib import Path
 
 from sao.config import Config
 from sao.data.samples import Dataset
@@ -10,6 +12,8 @@ from sao.engine.log import Log, Stages, clock
 from sao.engine.loop import new_method
 from sao.engine.run import Run
 from sao.evaluation.result import as_grid, write_json
+from sao.evaluation.verdict import Verdict
+from sao.files import write_text
 from sao.methods import Method
 
 
@@ -21,6 +25,8 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
     finally:
         stages.end()
     write_json(run.evaluations / "summary.json", found.metrics)
+    if found.verdict is not None:
+        write_verdict(run, config.steps_for(len(dataset.train)), found.verdict)
     log.say("")
     log.say(rows_said(found, len(dataset.train)))
     for line in as_grid(found.metrics).splitlines():
@@ -29,8 +35,11 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
         log.say(found.verdict.sentence)
     log.say("")
     pictures = sorted(run.samples.glob("*.png"))
+    report = _report(run, config, dataset, method)
     log.say(f"trained in {clock(seconds)}; the run is in {run.folder}, all numbers in {run.evaluations / 'summary.json'}")
-    if pictures:
+    if report is not None:
+        log.say(f"look at       {report}")
+    elif pictures:
         log.say(f"look at       {pictures[-1]}")
     log.say(f"next          sao eval {run.folder}")
     log.say(f"              sao embed {run.folder} {config.data.source} -o features.npz")
@@ -42,6 +51,21 @@ def rows_said(found: Evaluation, samples: int) -> str:
         return f"{found.n_train} samples, cross-validated where labels are fitted to"
     of_all = "" if found.n_train == samples else f" of {samples}"
     return f"fitted to {found.n_train}{of_all} training samples, scored on {found.n_test} held-out ones"
+
+
+def write_verdict(run: Run, step: int, verdict: Verdict) -> None:
+    """For the report, which may be made later."""
+    found = {"step": step, "better": verdict.better, "sentence": verdict.sentence}
+    write_text(run.evaluations / "verdict.json", json.dumps(found, ensure_ascii=False) + "\n")
+
+
+def _report(run: Run, config: Config, dataset: Dataset, method: Method) -> Path | None:
+    if not config.log.report:
+        return None
+    from sao.commands.report import refreshed
+    from sao.model import Model
+
+    return refreshed(run, Model(config, run.facts, method, config.steps_for(len(dataset.train))), dataset)
 
 
 def _evaluated(config: Config, dataset: Dataset, method: Method, stages: Stages) -> Evaluation:

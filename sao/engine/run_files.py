@@ -27,10 +27,10 @@ _CHECKPOINT = rf"checkpoints/({_STEP}|\.writing-\d{{8,}}-\d+)"
 _FIRST = r"sao-run\.json|config\.yaml|data\.json|skipped\.tsv|launch\.txt"  # what a run begins with
 _FILES = re.compile(
     rf"({re.escape(WRITING)}/)?({_FIRST})"
-    r"|metrics\.jsonl|log\.txt|lock|eval\.json|estimator\.(json|safetensors)"
+    r"|metrics\.jsonl|log\.txt|lock|eval\.json|report\.html|estimator\.(json|safetensors)"
     rf"|{_CHECKPOINT}/[a-z]+\.(safetensors|json)"
     rf"|samples/{_STEP}\.png"
-    rf"|eval/(summary|{_STEP}-[a-z]+-[a-z]+(-on-[A-Za-z0-9._]+)?)\.json"
+    rf"|eval/(summary|verdict|{_STEP}-[a-z]+-[a-z]+(-on-[A-Za-z0-9._]+)?)\.json"
     r"|tensorboard/events\.out\.tfevents\.[^/]*"
     rf"|((samples|eval)/)?{UNFINISHED}"
 )

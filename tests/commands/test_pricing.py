@@ -53,6 +53,7 @@ def test_it_says_what_the_run_would_do(photos, capsys, tmp_path):
         "50 steps of 9: 5 passes over the data",
         ", measured",
         "while it trains and after the last step",
+        "report      0m ",
     ):
         assert words in said, words
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "photos"]

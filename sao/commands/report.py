@@ -1,0 +1,85 @@
+"""sao report: one HTML file that shows a run, or several side by side."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sao.commands.output import warn, writable
+from sao.errors import InputError
+
+if TYPE_CHECKING:  # torch comes with it
+    from sao.data.samples import Dataset
+    from sao.engine.run import Run
+    from sao.model import Model
+    from sao.report.build import Shown
+
+
+def run(arguments: Namespace) -> None:
+    from sao.engine.run import Run
+    from sao.report.layout import check_umap
+
+    if not 10 <= arguments.points <= 20_000:
+        raise InputError(f"--points is {arguments.points}: a map shows between 10 and 20000 samples")
+    if arguments.clusters is not None and not 2 <= arguments.clusters <= 100:
+        raise InputError(f"--clusters is {arguments.clusters}: give between 2 and 100")
+    runs = [Run.open(Path(folder)) for folder in arguments.runs]
+    target = Path(arguments.output or (runs[0].folder / "report.html" if len(runs) == 1 else "report.html"))
+    if arguments.layout == "umap":
+        check_umap()
+    writable(target)
+    from sao.engine.interrupt import interruptible
+    from sao.engine.log import Stages
+    from sao.report.build import asked_limits, write_report
+
+    limits = asked_limits(arguments.points, arguments.clusters, arguments.layout == "umap")
+    stages = Stages("report", every=5.0)
+    try:
+        shown = [_opened(one, name, stages) for one, name in zip(runs, names_of(runs), strict=True)]
+        interruptible(lambda: write_report(target, shown, limits, stages))
+    finally:
+        stages.end()
+    print(f"{target}, {target.stat().st_size / 1e6:.1f} MB: open it in any browser, it needs no network")
+
+
+def names_of(runs: "list[Run]") -> list[str]:
+    """Each run by its folder's name; by as much of its path as tells it from the others."""
+    paths = [one.folder.resolve() for one in runs]
+    for length in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-length:]) for path in paths]
+        if len(set(names)) == len(set(paths)):
+            break
+    return names
+
+
+def _opened(run: "Run", name: str, stages) -> "Shown":
+    """A run whose data is gone is shown without its map."""
+    import sao
+    from sao.commands.training import open_run_data
+    from sao.report.build import Shown
+
+    stages(f"opening {name}")
+    model = sao.load(run.folder, report=warn)
+    dataset = None
+    try:
+        dataset = open_run_data(run)[1].dataset
+    except InputError as error:
+        warn(f"the map of {name} is left out: {error}")
+    return Shown(run, model, dataset, name)
+
+
+def refreshed(run: "Run", model: "Model", dataset: "Dataset") -> Path | None:
+    """The report of a run that was trained or evaluated just now; a report that cannot be made must not end what was done."""
+    from sao.engine.interrupt import interruptible
+    from sao.engine.log import Stages
+    from sao.report.build import AT_END, REPORT, Shown, write_report
+
+    target, stages = run.folder / REPORT, Stages("report")
+    try:
+        shown = Shown(run, model, dataset, run.folder.resolve().name)
+        interruptible(lambda: write_report(target, [shown], AT_END, stages))
+    except Exception as error:
+        warn(f"{target} was not made: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+        return None
+    finally:
+        stages.end()
+    return target

@@ -1,0 +1,179 @@
+"""What a run folder tells without its data: words, metrics, curves and pictures."""
+
+import json
+import math
+from typing import Any
+
+from sao.config import Config
+from sao.engine.data_facts import DataFacts
+from sao.engine.log import clock
+from sao.engine.run import Run
+from sao.evaluation.result import read_json
+from sao.report.thumbnails import evenly, picture
+
+MOST_POINTS = 400  # of a curve
+MOST_PICTURES, PICTURE_BYTES = 24, 350_000
+WATCHED = ("gradient_norm", "jacobian_norm", "embedding_norm", "logdet_real", "logdet_fake")
+METRIC_WORDS = {
+    "svm": "linear SVM",
+    "kmeans": "k-means",
+    "kmeans_strict": "k-means, strict",
+    "nmi": "NMI",
+    "purity": "purity",
+    "ari": "ARI",
+    "knn1": "1 neighbour",
+    "knn5": "5 neighbours",
+    "probe": "linear probe",
+    "probe_1pct": "probe, 1 % labels",
+    "probe_10pct": "probe, 10 % labels",
+    "effective_rank": "effective rank",
+    "uniformity": "uniformity",
+    "cluster_agreement": "cluster agreement",
+    "memorised": "memorised",
+    "is": "Inception Score",
+    "fid": "FID",
+    "kid": "KID",
+    "precision": "precision",
+    "recall": "recall",
+}
+
+
+def described(
+    config: Config, facts: DataFacts, step: int, held_out: int | None, rows: list[dict], needs_labels: bool
+) -> list[str]:
+    """What was trained on what, in plain sentences."""
+    images = len(facts.shape) == 3
+    kind = "image" if images else "row"
+    if images:
+        channels, height, width = facts.shape
+        form = f"{width}×{height} pixels in {'grey' if channels == 1 else 'colour'}"
+    else:
+        form = f"{facts.shape[0]} numbers"
+    about = (type(config.method).__doc__ or config.method.name).strip().splitlines()[0].rstrip(".")
+    batch, total = config.train.batch, config.steps_for(facts.samples)
+    sentences = [
+        f"{about} ({config.method.name}), trained on {facts.samples:,} {kind}s of {form} from “{facts.name}”.",
+        f"{'All' if step >= total else f'{step:,} of'} {total:,} steps of {batch} {kind}s are done: "
+        f"{step * batch / facts.samples:.3g} passes over the data{_duration(rows)}.",
+    ]
+    labels = "There are no labels." if facts.classes is None else f"It has labels of {facts.classes} classes"
+    if facts.classes is not None:
+        labels += ", which the method learns from." if needs_labels else ", used for evaluation alone."
+    if held_out is not None:
+        labels += f" {held_out:,} {kind}s were held out: training never saw them, and the map below shows them."
+    return [*sentences, labels]
+
+
+def metrics(run: Run, step: int) -> list[dict[str, Any]]:
+    """Of the table at the end of training and of `sao eval`, the later one where both measured the same."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in ("summary", f"step-{step:08d}-backbone-ema"):
+        path = run.evaluations / f"{name}.json"
+        if path.exists():
+            found.update({row["name"]: row for row in read_json(path)})
+    words = []
+    for row in found.values():
+        of, _, name = row["name"].rpartition("/")
+        words.append({**row, "of": of or "learnt", "word": METRIC_WORDS.get(name, name.replace("_", " ")), "key": name})
+    return words
+
+
+def rows_of(run: Run) -> list[dict[str, Any]]:
+    """Rows of metrics.jsonl; what a kill cut short is left out."""
+    rows = []
+    text = run.metrics.read_text(encoding="utf-8", errors="replace") if run.metrics.exists() else ""
+    for line in text.splitlines():
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            rows.append(row)
+    return rows
+
+
+def curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Charts, each a title and series: online metrics, rank, Jacobian norms, losses of each player, what is only watched."""
+    series: dict[str, tuple[list[int], list[float]]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if name != "step" and isinstance(value, int | float) and math.isfinite(value):
+                steps, values = series.setdefault(name, ([], []))
+                steps.append(row["step"])
+                values.append(float(f"{value:.5g}"))
+    charts: dict[str, dict[str, Any]] = {}
+    for name in sorted(series, key=_order):
+        title, label, kind = _chart_of(name)
+        if title is None:
+            continue
+        chosen = evenly(range(len(series[name][0])), MOST_POINTS)
+        steps, values = ([part[i] for i in chosen] for part in series[name])
+        chart = charts.setdefault(title, {"title": title, "kind": kind, "series": []})
+        chart["series"].append({"name": label, "steps": steps, "values": values})
+    return list(charts.values())
+
+
+def _order(name: str) -> tuple[int, str]:
+    """Evaluation first, then losses, then what is watched."""
+    return (0 if name.startswith("eval/") else 2 if name.rpartition("/")[2] in WATCHED else 1), name
+
+
+def _chart_of(name: str) -> tuple[str | None, str, str]:
+    """Title of the chart that a scalar belongs to, its label there, and how it is drawn."""
+    player, _, term = name.rpartition("/")
+    if player == "time":
+        return None, term, "lines"
+    if player == "eval":
+        if term.startswith("jacobian_norm_q"):
+            return "Jacobian norm σ of held-out samples", f"{int(term[-2:])} %", "band"
+        if term == "effective_rank":
+            return "Effective rank of the features", "effective rank", "lines"
+        metric, _, samples = term.rpartition("_n")
+        return f"Accuracy on {samples} held-out samples", METRIC_WORDS.get(metric, metric), "lines"
+    words = term.replace("_", " ")
+    if term.startswith("logdet_"):
+        return "Log-determinants", words.removeprefix("logdet "), "lines"
+    if term in WATCHED:
+        return f"{words[0].upper()}{words[1:]} while training", player or words, "lines"
+    return f"Losses of the {player}" if player else "Losses", words, "lines"
+
+
+def pictures(run: Run) -> list[dict[str, Any]]:
+    """Generated samples over time: the same latents at steps from the first to the last."""
+    paths = evenly(sorted(run.samples.glob("step-*.png")), MOST_PICTURES)
+    while True:
+        shown = [{"step": int(path.stem.removeprefix("step-")), "uri": picture(path.read_bytes())} for path in paths]
+        if len(paths) <= 2 or sum(len(one["uri"]) for one in shown) <= PICTURE_BYTES:
+            return shown
+        paths = evenly(paths, len(paths) // 2)
+
+
+def verdict(run: Run, step: int) -> dict[str, Any] | None:
+    """The sentence that the last evaluation of this step ended in."""
+    try:
+        found = json.loads((run.evaluations / "verdict.json").read_text(encoding="utf-8"))
+        whole = isinstance(found["sentence"], str) and found["better"] in (True, False, None)
+        return found if whole and found["step"] == step else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Options by their dotted names, as a person would type them."""
+    found: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
+    return found
+
+
+def _duration(rows: list[dict]) -> str:
+    """Rows count the time since the run was started or resumed."""
+    total = last = 0.0
+    for row in rows:
+        seconds = row.get("time/seconds")
+        if isinstance(seconds, int | float):
+            total, last = total + (seconds - last if seconds >= last else seconds), seconds
+    return f", in {clock(total)}" if total else ""

@@ -1,0 +1,44 @@
+"""How long the report after a training will take on this machine."""
+
+import math
+import time
+
+from sao.data.samples import Samples
+from sao.engine.features import extract
+from sao.methods import Method, generative
+from sao.report.build import AT_END, Limits
+
+TIMED_SAMPLES = 32
+JACOBIAN_PASSES = 12  # forth and back, of a sample through the network
+LAYOUT_STEPS = 60_000  # operations on one number that t-SNE takes for a point, times the logarithm of their number
+
+
+def report_seconds(method: Method, samples: Samples, held_out: int, limits: Limits = AT_END) -> float:
+    """A few of `samples` are passed through the network to time it."""
+    points = min(held_out, limits.points)
+    forward = _seconds_of_a_pass(method, samples)
+    drawn = 0 if generative(method) is None else limits.generated
+    norms, drawing = (min(limits.seconds, passes * forward) for passes in (JACOBIAN_PASSES * points, 2 * drawn))
+    n = points + drawn
+    return points * forward + norms + drawing + n * math.log2(n + 1) * LAYOUT_STEPS * _seconds_of_a_step()
+
+
+def _seconds_of_a_pass(method: Method, samples: Samples) -> float:
+    device = next(method.parameters()).device
+    some = slice(0, min(TIMED_SAMPLES, len(samples)))
+    extract(method.features, samples, device, rows=some)  # to warm up
+    started = time.perf_counter()
+    extract(method.features, samples, device, rows=some)
+    return (time.perf_counter() - started) / min(TIMED_SAMPLES, len(samples))
+
+
+def _seconds_of_a_step() -> float:
+    """Of an operation on one number, as compiled code makes it."""
+    import torch
+
+    numbers = torch.ones(2**18)
+    numbers + 1
+    started = time.perf_counter()
+    for _ in range(8):
+        numbers + 1
+    return (time.perf_counter() - started) / 8 / len(numbers)

@@ -1,0 +1,202 @@
+// Painting a map: dots straight into the pixels, which twenty thousand of them need, and thumbnails where they fit.
+
+const MOST_THUMBNAILS = 900; // in view
+
+class MapPainter {
+  constructor(canvas, view) {
+    this.canvas = canvas;
+    this.view = view;
+    this.context = canvas.getContext("2d", { alpha: false });
+    this.current = -1; // the point under the pointer or the keyboard
+    this.lasso = null;
+    this.masks = new Map();
+    this.theme();
+  }
+
+  /** Colours follow the page, light or dark. */
+  theme() {
+    const style = getComputedStyle(document.documentElement);
+    this.paper = channels(style.getPropertyValue("--map"));
+    this.ink = channels(style.getPropertyValue("--ink"));
+    this.accent = style.getPropertyValue("--accent").trim();
+  }
+
+  resize(width, height) {
+    const ratio = Math.min(2, window.devicePixelRatio || 1);
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(height * ratio);
+    this.view.resize(width, height, ratio);
+    this.image = this.context.createImageData(this.canvas.width, this.canvas.height);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+  }
+
+  get thumbnails() {
+    const { view } = this;
+    return Boolean(view.sheet) && view.scale >= view.scaleOfThumbnails();
+  }
+
+  /** One frame. */
+  paint() {
+    const { view, context } = this;
+    const shown = view.inView(40);
+    const pictures = this.thumbnails && shown.length <= MOST_THUMBNAILS;
+    this.pixels.fill(packedColour(this.paper));
+    if (!pictures) this._dots(shown);
+    context.putImageData(this.image, 0, 0);
+    context.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
+    if (pictures) this._pictures(shown);
+    if (this.current >= 0) this._current();
+    if (this.lasso) this._lasso();
+  }
+
+  radius() {
+    const { view } = this;
+    const base = view.real <= 600 ? 5 : view.real <= 2500 ? 4 : view.real <= 8000 ? 3 : 2.3;
+    return base * Math.min(2, Math.max(0.8, view.zoom) ** 0.35);
+  }
+
+  _dots(shown) {
+    const { view } = this;
+    const radius = this.radius() * view.ratio;
+    const round = this._mask(radius, false), square = this._mask(radius * 1.35, true);
+    const stamp = (i, strength) => {
+      const x = Math.round(view.screenX(i) * view.ratio), y = Math.round(view.screenY(i) * view.ratio);
+      this._stamp(i < view.real ? round : square, x, y, i, strength, i < view.real ? this.paper : this.ink);
+    };
+    if (!view.marked) {
+      for (const i of shown) stamp(i, 256);
+      return;
+    }
+    for (const i of shown) if (!view.marked[i]) stamp(i, 50);
+    for (const i of shown) if (view.marked[i]) stamp(i, 256);
+  }
+
+  /** Blend a small shape into the pixels: its inside in the point's colour, its edge in another. */
+  _stamp(mask, x, y, i, strength, edge) {
+    const { pixels, view } = this;
+    const width = this.canvas.width, height = this.canvas.height;
+    const left = x - mask.reach, top = y - mask.reach;
+    const firstColumn = Math.max(0, -left), lastColumn = Math.min(mask.size, width - left);
+    const firstRow = Math.max(0, -top), lastRow = Math.min(mask.size, height - top);
+    const r = view.colours[3 * i], g = view.colours[3 * i + 1], b = view.colours[3 * i + 2];
+    const solid = (255 << 24 | b << 16 | g << 8 | r) >>> 0;
+    for (let row = firstRow; row < lastRow; row++) {
+      let place = (top + row) * width + left + firstColumn, at = row * mask.size + firstColumn;
+      for (let column = firstColumn; column < lastColumn; column++, at++, place++) {
+        const fill = mask.fill[at] * strength >> 8, rim = mask.rim[at] * strength >> 8;
+        if (fill === 255) { pixels[place] = solid; continue; }
+        const rest = 255 - fill - rim;
+        if (rest === 255) continue;
+        const under = pixels[place];
+        const red = ((under & 255) * rest + r * fill + edge[0] * rim) / 255;
+        const green = ((under >> 8 & 255) * rest + g * fill + edge[1] * rim) / 255;
+        const blue = ((under >> 16 & 255) * rest + b * fill + edge[2] * rim) / 255;
+        pixels[place] = (255 << 24 | blue << 16 | green << 8 | red) >>> 0;
+      }
+    }
+  }
+
+  /** How much of each pixel a disc, or a diamond, with a thin edge covers; 0 to 255. */
+  _mask(radius, diamond) {
+    const key = `${radius.toFixed(2)}${diamond}`;
+    if (this.masks.has(key)) return this.masks.get(key);
+    const reach = Math.ceil(radius + 1), size = 2 * reach + 1;
+    const mask = { reach, size, fill: new Uint8Array(size * size), rim: new Uint8Array(size * size) };
+    const edge = Math.min(1.4 * this.view.ratio, radius * 0.35);
+    for (let at = 0; at < size * size; at++) {
+      let inside = 0, rim = 0;
+      for (let part = 0; part < 16; part++) {
+        const dx = at % size - reach + (part % 4 - 1.5) / 4, dy = Math.floor(at / size) - reach + (Math.floor(part / 4) - 1.5) / 4;
+        const distance = diamond ? Math.abs(dx) + Math.abs(dy) : Math.hypot(dx, dy);
+        if (distance <= radius - edge) inside++;
+        else if (distance <= radius) rim++;
+      }
+      mask.fill[at] = Math.round(inside / 16 * 255);
+      mask.rim[at] = Math.min(255 - mask.fill[at], Math.round(rim / 16 * (diamond ? 255 : 170)));
+    }
+    if (this.masks.size > 200) this.masks.clear();
+    this.masks.set(key, mask);
+    return mask;
+  }
+
+  /** Side of a thumbnail on the screen. */
+  side() {
+    const { view } = this;
+    return Math.max(18, Math.min(72, view.spacing * view.scale * 1.5));
+  }
+
+  _pictures(shown) {
+    const { view, context } = this;
+    const side = this.side();
+    const each = (i) => {
+      const [name, place] = view.sheetOf(i);
+      const sheet = sheets.get(name);
+      const factor = side / Math.max(sheet.width, sheet.height);
+      const width = sheet.width * factor, height = sheet.height * factor;
+      const left = view.screenX(i) - width / 2, top = view.screenY(i) - height / 2;
+      context.globalAlpha = view.marked && !view.marked[i] ? 0.25 : 1;
+      context.fillStyle = `rgb(${view.colours[3 * i]},${view.colours[3 * i + 1]},${view.colours[3 * i + 2]})`;
+      context.fillRect(left - 2, top - 2, width + 4, height + 4);
+      context.imageSmoothingEnabled = !coarse(sheet);
+      context.drawImage(sheet.bitmap, place % sheet.columns * sheet.width, Math.floor(place / sheet.columns) * sheet.height,
+        sheet.width, sheet.height, left, top, width, height);
+      if (i >= view.real) {
+        context.strokeStyle = css(this.ink);
+        context.lineWidth = 1.5;
+        context.setLineDash([3, 2]);
+        context.strokeRect(left - 2, top - 2, width + 4, height + 4);
+        context.setLineDash([]);
+      }
+    };
+    for (const i of shown) each(i);
+    context.globalAlpha = 1;
+  }
+
+  /** The point in question, ringed, with lines to its neighbours in feature space. */
+  _current() {
+    const { view, context } = this;
+    const x = view.screenX(this.current), y = view.screenY(this.current);
+    context.strokeStyle = this.accent;
+    context.lineWidth = 1.25;
+    context.globalAlpha = 0.8;
+    context.beginPath();
+    for (const j of view.neighbours(this.current)) {
+      context.moveTo(x, y);
+      context.lineTo(view.screenX(j), view.screenY(j));
+    }
+    context.stroke();
+    context.globalAlpha = 1;
+    context.lineWidth = 2.5;
+    const side = this.thumbnails ? this.side() / 2 + 4 : this.radius() + 4;
+    context.beginPath();
+    if (this.thumbnails) context.rect(x - side, y - side, 2 * side, 2 * side);
+    else context.arc(x, y, side, 0, 2 * Math.PI);
+    context.stroke();
+  }
+
+  _lasso() {
+    const { context, lasso } = this;
+    context.beginPath();
+    for (let k = 0; k < lasso.length; k += 2) context.lineTo(lasso[k], lasso[k + 1]);
+    context.closePath();
+    context.globalAlpha = 0.12;
+    context.fillStyle = this.accent;
+    context.fill();
+    context.globalAlpha = 1;
+    context.strokeStyle = this.accent;
+    context.lineWidth = 1.5;
+    context.setLineDash([5, 4]);
+    context.stroke();
+    context.setLineDash([]);
+  }
+}
+
+/** [r, g, b] of "#rrggbb". */
+function channels(text) {
+  const number = parseInt(text.trim().slice(1), 16);
+  return [number >> 16, number >> 8 & 255, number & 255];
+}
+
+function packedColour([r, g, b]) {
+  return (255 << 24 | b << 16 | g << 8 | r) >>> 0;
+}

@@ -1,0 +1,88 @@
+// What was trained on what, whether it was worth it, and every number with how it was measured.
+
+const REPRESENTATIONS = { learnt: "learnt", raw: "raw inputs", pca: "their PCA", untrained: "untrained network" };
+const SHARES = ["svm", "kmeans", "kmeans_strict", "nmi", "purity", "ari", "knn1", "knn5", "probe", "probe_1pct", "probe_10pct"];
+
+function overview(run) {
+  return [element("div", { class: "overview" },
+    element("div", { class: "said" }, run.said.map((sentence, i) => element("p", { class: i ? null : "lead" }, isolated(sentence))), verdictBox(run.verdict)),
+    metricsTable(run.metrics),
+  )];
+}
+
+function verdictBox(verdict) {
+  if (!verdict) return element("p", { class: "verdict none" }, "No verdict is stored for this step: sao eval makes one.");
+  const [kind, word] = verdict.better === true ? ["yes", "Better"] : verdict.better === false ? ["no", "Not better"] : ["open", "Open"];
+  const [first, ...rest] = verdict.sentence.split(/(?<=[:;.]) /);
+  return element("div", { class: `verdict ${kind}` },
+    element("span", { class: "badge" }, word),
+    element("div", {}, element("strong", {}, first), " ", rest.join(" ")));
+}
+
+function metricsTable(metrics) {
+  if (!metrics.length) return element("p", { class: "faint" }, "Nothing has been measured yet: sao eval does it.");
+  const table = new Map();
+  for (const metric of metrics) {
+    if (!table.has(metric.key)) table.set(metric.key, { word: metric.word, cells: {} });
+    table.get(metric.key).cells[metric.of] = metric;
+  }
+  const columns = Object.keys(REPRESENTATIONS).filter((name) => metrics.some((metric) => metric.of === name));
+  const rows = [...table].map(([key, { word, cells }]) => {
+    const best = SHARES.includes(key) ? Math.max(...columns.map((name) => cells[name]?.value ?? -Infinity)) : null;
+    return element("tr", {}, element("th", { scope: "row" }, word), columns.map((name) => metricCell(cells[name], key, best)));
+  });
+  const head = element("tr", {}, element("td"), columns.map((name) => element("th", { scope: "col" }, REPRESENTATIONS[name])));
+  return element("div", { class: "scroll" },
+    element("table", { class: "metrics" }, element("caption", {}, "Point at a number, or move to it with Tab, to see how it was measured."),
+      element("thead", {}, head), element("tbody", {}, rows)));
+}
+
+function metricCell(metric, key, best) {
+  if (!metric) return element("td", { class: "faint" }, "");
+  const value = element("span", { class: "value" }, metric.value === null ? "–" : shortNumber(metric.value));
+  if (metric.std !== null) value.append(element("small", {}, ` ± ${shortNumber(metric.std)}`));
+  explain(value, () => protocolLines(metric));
+  const cell = element("td", { class: metric.value !== null && metric.value === best ? "best" : null }, value);
+  if (SHARES.includes(key) && metric.value !== null) {
+    const bar = element("i", { class: "bar", "aria-hidden": "true" });
+    bar.style.width = `calc((100% - 22px) * ${Math.max(0, Math.min(1, metric.value))})`;
+    cell.append(bar);
+  }
+  return cell;
+}
+
+function protocolLines(metric) {
+  const facts = Object.entries(metric.protocol).flatMap(([name, value]) => [
+    element("dt", {}, name.replaceAll("_", " ")),
+    element("dd", {}, isolated(typeof value === "object" && value !== null ? objectWords(value) : String(value))),
+  ]);
+  return [element("strong", {}, `${metric.word}, ${REPRESENTATIONS[metric.of] || metric.of}`), element("dl", {}, facts)];
+}
+
+function objectWords(value) {
+  if (Array.isArray(value)) return value.map((one) => (typeof one === "number" ? shortNumber(one) : String(one))).join(" to ");
+  return Object.entries(value).map(([name, one]) => `${name} ${Array.isArray(one) ? objectWords(one) : typeof one === "number" ? shortNumber(one) : one}`).join(", ");
+}
+
+/** Several runs: the learnt features of each beside one another, and the options in which they differ. */
+function comparison(runs) {
+  const keys = [...new Set(runs.flatMap((run) => run.metrics.filter((m) => m.of === "learnt").map((m) => m.key)))];
+  const names = element("tr", {}, element("td"), runs.map((run) => element("th", { scope: "col" }, isolated(run.name))));
+  const measured = keys.map((key) => {
+    const found = runs.map((run) => run.metrics.find((metric) => metric.of === "learnt" && metric.key === key));
+    const best = SHARES.includes(key) ? Math.max(...found.map((metric) => metric?.value ?? -Infinity)) : null;
+    return element("tr", {}, element("th", { scope: "row" }, found.find(Boolean).word), found.map((metric) => metricCell(metric, key, best)));
+  });
+  const options = [...new Set(runs.flatMap((run) => Object.keys(run.config)))];
+  const differing = options.filter((name) => new Set(runs.map((run) => run.config[name])).size > 1);
+  const changed = differing.map((name) => element("tr", {}, element("th", { scope: "row" }, element("code", {}, name)),
+    runs.map((run) => element("td", {}, isolated(run.config[name] ?? "–")))));
+  return [
+    measured.length ? element("div", { class: "scroll" }, element("table", { class: "metrics" },
+      element("caption", {}, "The learnt features of each run."), element("thead", {}, names), element("tbody", {}, measured))) : null,
+    element("h3", {}, "What was set differently"),
+    changed.length ? element("div", { class: "scroll" }, element("table", { class: "options", id: "differences" },
+      element("thead", {}, names.cloneNode(true)), element("tbody", {}, changed)))
+      : element("p", { class: "faint" }, "Nothing: the configurations are equal."),
+  ];
+}

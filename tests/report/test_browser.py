@@ -1,0 +1,311 @@
+"""The report in a real browser, without a network: what a person does with it. Skipped, and said so, where there is none."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+
+import sao
+from sao.data.samples import Dataset, Images
+from sao.engine.run import Run
+from sao.evaluation.result import Metric, write_json
+from sao.report.build import Limits, Shown, packed, write_report
+from sao.report.page import page as page_of
+from sao.report.thumbnails import Sheets
+
+FEW = Limits(points=150, generated=32, seconds=5.0, training=200)
+HOSTILE = [
+    "</script><script>window.broken=1</script>",
+    '"><img src=x onerror="window.broken=1">',
+    "\u202egnp.elif",
+    "🦊 'a' & b",
+]
+CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+]
+MOST_MILLISECONDS = 16  # of a frame of twenty thousand points
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here: the report is not tried in a browser")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: no test in a browser")
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory) -> Path:
+    """Two runs of digits, whose held-out samples and classes have names that would like to be markup."""
+    folder, test = tmp_path_factory.mktemp("runs"), tiny.dataset().test
+    assert isinstance(test, Images)
+    names = [f"{HOSTILE[i % 4]} {i}.png" for i in range(len(test))]
+    classes = [f"{HOSTILE[i % 4]} {i}" for i in range(10)]
+    data = Dataset("digits", tiny.dataset().train, Images(test.pixels, test.labels, names, classes))
+    shown = []
+    for seed in (0, 1):
+        run = tiny.trained(folder / f"seed {seed}", seed=seed, log__sample_every=4, log__evaluate_every=4)[0]
+        write_json(run.evaluations / "summary.json", [Metric("svm", 0.9, None, {"C": 1.5}), Metric("raw/svm", 0.8)])
+        shown.append(Shown(Run.open(run.folder), sao.load(run.folder), data, run.folder.name))
+    write_report(folder / "report.html", shown, FEW, lambda stage: None)
+    return folder / "report.html"
+
+
+class Opened:
+    """A page with what it asked for and complained about."""
+
+    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+        self.context = browser.new_context(viewport={"width": 1400, "height": 900}, offline=True, **options)
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.context.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(path.as_uri())
+
+    @property
+    def asked_for(self) -> list[str]:
+        """Everything outside of the file itself."""
+        return [url for url in self.requests if not url.startswith(("file:", "data:", "blob:"))]
+
+    def place(self, point: int) -> tuple[float, float]:
+        """Of a point of the first map, on the screen."""
+        canvas = self.page.locator("canvas").first
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+        x, y = self.page.evaluate(f"(() => {{ const v = {VIEW}; return [v.screenX({point}), v.screenY({point})]; }})()")
+        return box["x"] + x, box["y"] + y
+
+    def view(self, expression: str) -> Any:
+        return self.page.evaluate(f"(() => {{ const panel = {PANEL}, view = panel.view; return {expression}; }})()")
+
+
+PANEL = "panels.get(report.runs[0])"
+VIEW = f"{PANEL}.view"
+
+
+@pytest.fixture
+def opened(browser, two_runs) -> Iterator[Opened]:
+    found = Opened(browser, two_runs)
+    found.page.wait_for_selector("html[data-ready]")
+    yield found
+    found.context.close()
+    assert found.complaints == []
+    assert found.asked_for == []
+    assert len([url for url in found.requests if url.startswith("file:")]) == 1
+
+
+def test_a_request_or_an_error_of_a_page_is_seen(browser, tmp_path):
+    (tmp_path / "bad.html").write_text("<img src='http://localhost:9/a.png'><script>missing()</script>")
+    found = Opened(browser, tmp_path / "bad.html")
+    assert found.asked_for == ["http://localhost:9/a.png"]
+    assert any("missing" in line for line in found.complaints)
+    found.context.close()
+
+
+def test_names_are_text_and_every_section_is_there(opened):
+    page = opened.page
+    titles = ["Runs", "Overview", "Map", "Clusters", "Samples over time", "Curves", "Copies", "Configuration"]
+    assert page.locator("h2").all_inner_texts() == titles
+    page.locator(".search").first.fill("<script>")
+    found = page.locator(".results").first.locator("button").all_inner_texts()
+    assert found
+    assert all(text.startswith(HOSTILE[0]) for text in found)
+    page.locator(".colour-by").first.select_option("label")
+    assert f"{HOSTILE[1]} 1" in page.locator(".legend").first.inner_text()
+    assert page.evaluate("window.broken") is None
+
+
+def test_pointing_at_a_sample_shows_its_name_and_neighbours(opened):
+    opened.page.mouse.move(*opened.place(3))
+    tip = opened.page.locator(".map-tip").first
+    tip.wait_for(state="visible")
+    shown = opened.view("panel.hovered")
+    assert tip.locator(".name").inner_text() == opened.view(f"view.name({shown})")
+    assert tip.locator(".near .thumbnail").count() == 5
+    opened.page.mouse.click(*opened.place(3))
+    near = opened.page.locator(".details").first.locator("button").first
+    name = near.get_attribute("aria-label")
+    near.click()  # a neighbour is gone to
+    assert opened.view("view.name(panel.pinned)") in name
+
+
+def test_the_wheel_zooms_to_thumbnails_once_the_map_was_clicked(opened):
+    page = opened.page
+    x, y = opened.place(5)
+    page.mouse.move(x, y)
+    page.mouse.wheel(0, -200)
+    page.wait_for_timeout(100)
+    assert opened.view("view.zoom") == pytest.approx(1)  # the page scrolled
+    x, y = opened.place(5)
+    page.mouse.click(x, y)
+    assert not opened.view("panel.painter.thumbnails")
+    page.mouse.move(x, y)
+    for _ in range(12):
+        page.mouse.wheel(0, -300)
+    page.wait_for_function(f"{PANEL}.painter.thumbnails")
+    assert opened.place(5) == pytest.approx((x, y), abs=1.5)  # what is under the pointer stays there
+    page.get_by_role("button", name="Show all").first.click()
+    assert opened.view("view.zoom") == pytest.approx(1)
+    before = opened.view("view.centreX")
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 80, y + 10, steps=3)
+    page.mouse.up()
+    assert opened.view("view.centreX") < before
+
+
+def test_a_lasso_lists_names_to_copy_and_to_save(opened):
+    page = opened.page
+    page.get_by_role("button", name="Lasso").first.click()
+    page.locator("canvas").first.scroll_into_view_if_needed()
+    box = page.locator("canvas").first.bounding_box()
+    left, top, right, bottom = box["x"] + 3, box["y"] + 3, box["x"] + box["width"] / 2, box["y"] + box["height"] - 3
+    page.mouse.move(left, top)
+    page.mouse.down()
+    for x, y in ((right, top), (right, bottom), (left, bottom)):
+        page.mouse.move(x, y, steps=4)
+    page.mouse.up()
+    area = page.locator(".chosen textarea").first
+    names = area.input_value().splitlines()
+    half = opened.view("view.names.filter((_, i) => view.screenX(i) < view.width / 2)")
+    assert 0 < len(names) < 150
+    assert sorted(names) == sorted(half)
+    with page.expect_download() as saved:
+        page.locator(".chosen a").first.click()
+    assert Path(saved.value.path()).read_text(encoding="utf-8").splitlines() == names
+    page.locator(".copy").first.click()
+    page.wait_for_function("document.querySelector('.copy').textContent === 'Copied'")
+    page.get_by_role("button", name="Clear").first.click()
+    assert area.count() == 0
+
+
+def test_colours_filters_and_generated_samples(opened):
+    page = opened.page
+    key = page.locator(".legend .key").first
+    size = int(key.locator("small").inner_text())
+    assert opened.view("view.inView().length") == 150
+    key.click()
+    assert opened.view("view.inView().length") == 150 - size
+    key.click()
+    page.locator("input.generated").first.check()
+    assert opened.view("view.inView().length") == 182
+    page.locator(".colour-by").first.select_option("norm")
+    assert page.locator(".ramp").first.is_visible()
+
+
+UNNAMED = """[...document.querySelectorAll("button, input, select, textarea, canvas")]
+    .filter((one) => !(one.textContent.trim() || one.getAttribute("aria-label") || one.closest("label")))
+    .map((one) => one.outerHTML)"""
+
+
+def test_keys_and_a_screen_reader_reach_samples_and_protocols(opened):
+    page = opened.page
+    page.locator("canvas").first.focus()
+    page.keyboard.press("n")
+    assert opened.view("view.name(0)") in page.locator("#live").inner_text()
+    page.keyboard.press("+")
+    assert opened.view("view.zoom") > 1.5
+    page.keyboard.press("0")
+    page.keyboard.press("ArrowRight")
+    assert opened.view("view.zoom") == pytest.approx(1)
+    page.locator("#overview .value").first.focus()
+    assert "1.5" in page.locator("#hover").inner_text()
+    unnamed = (
+        "[...document.querySelectorAll('button, input, select, textarea, canvas')].filter((e) => !(e.textContent.trim() || "
+    )
+    unnamed += "e.getAttribute('aria-label') || e.closest('label'))).length"
+    assert page.evaluate(unnamed) == 0
+
+
+def test_runs_are_switched_and_their_differences_listed(opened):
+    page = opened.page
+    assert page.locator("#map .cell").count() == 2
+    assert page.locator("#differences tbody th").all_inner_texts() == ["seed"]
+    page.locator(".switch input").nth(1).uncheck()
+    assert page.locator("#map .cell").count() == 1
+    assert page.locator("#map .run-name").inner_text() == "seed 0"
+    page.locator(".switch input").nth(1).check()
+    assert page.locator("#map .run-name").all_inner_texts() == ["seed 0", "seed 1"]
+    page.locator("#samples input[type=range]").first.fill("0")
+    assert page.locator("#samples output").first.inner_text() == "step 4"
+
+
+def test_light_and_dark(browser, two_runs):
+    papers = []
+    for scheme in ("light", "dark"):
+        found = Opened(browser, two_runs, color_scheme=scheme)
+        found.page.wait_for_selector("html[data-ready]")
+        papers.append(found.page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        found.page.locator("#theme").click()
+        papers.append(found.page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        found.context.close()
+    assert papers[0] == papers[3] != papers[1] == papers[2]
+
+
+def many_points(n: int) -> str:
+    """A page of so many points, without the minutes that their layout would take."""
+    draws = np.random.default_rng(0)
+    sheets = Sheets()
+    shown = {
+        "by": "t-SNE",
+        "count": n,
+        "held_out": n,
+        "places": packed(draws.integers(0, 65536, (n, 2)).astype(np.uint16)),
+        "names": [f"{i}.png" for i in range(n)],
+        "labels": None,
+        "classes": None,
+        "clusters": packed(draws.integers(0, 10, n).astype(np.uint16)),
+        "norms": None,
+        "neighbours": packed(draws.integers(0, n, (n, 5)).astype(np.uint16)),
+        "strange": [],
+        "sheet": sheets.add(Images(draws.integers(0, 256, (n, 8, 8, 1), dtype=np.uint8))),
+        "generated": None,
+    }
+    empty: dict[str, Any] = {"said": ["Many points."], "verdict": None, "config": {}, "duplicates": None, "memorised": None}
+    run = {"name": "many", "step": 1, "metrics": [], "curves": [], "pictures": [], "clusters": [], "map": shown, **empty}
+    return page_of({"sao": "test", "runs": [run], "sheets": sheets.found}, "many")
+
+
+FRAMES = """async () => {
+  const panel = panels.get(report.runs[0]), took = [];
+  for (let frame = 0; frame < 40; frame++) {
+    panel.view.pan(3, 2);
+    panel.view.zoomBy(ZOOM);
+    const started = performance.now();
+    panel.painter.paint();
+    panel.painter.context.getImageData(0, 0, 1, 1); // waits for what was only noted down
+    took.push(performance.now() - started);
+    await new Promise(requestAnimationFrame);
+  }
+  return took.sort((a, b) => a - b)[20];
+}"""
+
+
+def test_a_frame_of_twenty_thousand_points_is_quick(browser, tmp_path):
+    (tmp_path / "many.html").write_text(many_points(20_000), encoding="utf-8")
+    found = Opened(browser, tmp_path / "many.html")
+    found.page.wait_for_selector("html[data-ready]")
+    far = found.page.evaluate(FRAMES.replace("ZOOM", "1.001"))
+    found.page.evaluate(f"{VIEW}.zoomBy(12)")
+    near = found.page.evaluate(FRAMES.replace("ZOOM", "1.0"))
+    assert found.view("panel.painter.thumbnails")
+    found.context.close()
+    print(f"a frame takes {far:.1f} ms as dots, {near:.1f} ms as pictures")
+    assert max(far, near) < MOST_MILLISECONDS
