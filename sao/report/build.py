@@ -101,7 +101,7 @@ def _of_data(model: Model, dataset: Dataset, sheets: Sheets, limits: Limits, say
     rows = chosen_rows(len(dataset.test), dataset.test.labels, limits.points, seed)
     points, centres = held_out_points(model, dataset.test.select(rows), rows, limits.clusters, seed)
     say("generated samples")
-    drawn = generated_points(model, points, centres, limits.generated, limits.seconds, seed)
+    drawn = generated_points(model, points, centres, min(limits.generated, len(rows)), limits.seconds, seed)
     say("Jacobian norms")
     norms = jacobian_norms(model, points.samples, limits.seconds, seed)
     say("layout of the map")

@@ -16,9 +16,9 @@ FEWEST = 5  # of fewer samples there is no map to draw
 
 def layout(features: np.ndarray, seed: int = 0, umap: bool = False, iterations: int = 500) -> tuple[np.ndarray, str]:
     """Positions (n, 2) of features (n, d) by their directions, and the name of what placed them."""
+    if len(features) < FEWEST:
+        return _padded(features), "the first two numbers"
     reduced = _reduced(features, seed)
-    if len(reduced) < FEWEST:
-        return _padded(reduced), "the first two principal components"
     if umap:
         return _umap(reduced, seed), "UMAP"
     return _tsne(reduced, seed, iterations), "t-SNE"
@@ -44,12 +44,14 @@ def _reduced(features: np.ndarray, seed: int) -> np.ndarray:
     directions = (features / np.maximum(lengths, 1e-12)).astype(np.float64)
     directions += np.random.default_rng(seed).normal(0, 1e-6, directions.shape)
     components = min(COMPONENTS, *directions.shape)
-    return PCA(components, random_state=seed).fit_transform(directions).astype(np.float32)
+    reduced = PCA(components, random_state=seed).fit_transform(directions)
+    return (reduced / reduced.std()).astype(np.float32)
 
 
-def _padded(reduced: np.ndarray) -> np.ndarray:
-    flat = np.zeros((len(reduced), 2), np.float32)
-    flat[:, : min(2, reduced.shape[1])] = reduced[:, :2]
+def _padded(values: np.ndarray) -> np.ndarray:
+    """The first two columns, where there are two."""
+    flat = np.zeros((len(values), 2), np.float32)
+    flat[:, : min(2, values.shape[1])] = values[:, :2]
     return flat
 
 
@@ -57,8 +59,7 @@ def _tsne(reduced: np.ndarray, seed: int, iterations: int) -> np.ndarray:
     from sklearn.manifold import TSNE
 
     perplexity = min(PERPLEXITY, (len(reduced) - 1) / 3)
-    start = _padded(reduced)
-    start = start / start.std() * 1e-4
+    start = _padded(reduced) * 1e-4
     return TSNE(2, perplexity=perplexity, init=start, max_iter=iterations, random_state=seed).fit_transform(reduced)
 
 

@@ -13,6 +13,7 @@ SCRIPTS = (
     "overview.js",
     "map_view.js",
     "map_paint.js",
+    "map_cards.js",
     "map_panel.js",
     "sections.js",
     "start.js",

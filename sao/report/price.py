@@ -17,7 +17,7 @@ def report_seconds(method: Method, samples: Samples, held_out: int, limits: Limi
     """A few of `samples` are passed through the network to time it."""
     points = min(held_out, limits.points)
     forward = _seconds_of_a_pass(method, samples)
-    drawn = 0 if generative(method) is None else limits.generated
+    drawn = 0 if generative(method) is None else min(limits.generated, points)
     norms, drawing = (min(limits.seconds, passes * forward) for passes in (JACOBIAN_PASSES * points, 2 * drawn))
     n = points + drawn
     return points * forward + norms + drawing + n * math.log2(n + 1) * LAYOUT_STEPS * _seconds_of_a_step()

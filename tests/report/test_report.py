@@ -208,7 +208,7 @@ def test_neighbours_in_feature_space_are_neighbours_on_the_map():
     assert placed(positions).max() == 65535
 
 
-@pytest.mark.parametrize("features", [np.ones((40, 4)), np.zeros((40, 4)), np.ones((2, 4)), np.eye(5)[:, :1]])
+@pytest.mark.parametrize("features", [np.ones((40, 4)), np.zeros((40, 4)), np.ones((2, 4)), np.ones((1, 4)), np.eye(5)[:, :1]])
 def test_collapsed_or_few_features_have_a_layout_too(features):
     positions, _ = layout(features.astype(np.float32))
     assert positions.shape == (len(features), 2)

@@ -58,10 +58,10 @@ class MapPainter {
   _dots(shown) {
     const { view } = this;
     const radius = this.radius() * view.ratio;
-    const round = this._mask(radius, false), square = this._mask(radius * 1.35, true);
+    const round = this._mask(radius, false), diamond = this._mask(radius * 1.1, true);
     const stamp = (i, strength) => {
       const x = Math.round(view.screenX(i) * view.ratio), y = Math.round(view.screenY(i) * view.ratio);
-      this._stamp(i < view.real ? round : square, x, y, i, strength, i < view.real ? this.paper : this.ink);
+      this._stamp(i < view.real ? round : diamond, x, y, i, strength, i < view.real ? this.paper : this.ink);
     };
     if (!view.marked) {
       for (const i of shown) stamp(i, 256);
@@ -102,7 +102,7 @@ class MapPainter {
     if (this.masks.has(key)) return this.masks.get(key);
     const reach = Math.ceil(radius + 1), size = 2 * reach + 1;
     const mask = { reach, size, fill: new Uint8Array(size * size), rim: new Uint8Array(size * size) };
-    const edge = Math.min(1.4 * this.view.ratio, radius * 0.35);
+    const edge = Math.min((diamond ? 1.1 : 1.4) * this.view.ratio, radius * 0.35);
     for (let at = 0; at < size * size; at++) {
       let inside = 0, rim = 0;
       for (let part = 0; part < 16; part++) {

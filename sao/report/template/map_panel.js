@@ -175,7 +175,7 @@ class MapPanel {
     }
     this.painter.current = i;
     this._describe(i);
-    say(this._words(i));
+    say(sampleWords(this.view, i));
   }
 
   _hover(i) {
@@ -185,7 +185,7 @@ class MapPanel {
     this.canvas.style.cursor = i >= 0 ? "pointer" : this.tool === "lasso" ? "crosshair" : "grab";
     this.tip.hidden = i < 0;
     if (i >= 0) {
-      this.tip.replaceChildren(...this._card(i, 88, 34));
+      this.tip.replaceChildren(...sampleCard(this.view, i, 88, 34));
       const x = this.view.screenX(i), y = this.view.screenY(i);
       const box = this.tip.getBoundingClientRect(), gap = this.painter.thumbnails ? this.painter.side() / 2 + 10 : 16;
       const left = x + gap + box.width < this.view.width ? x + gap : Math.max(4, x - gap - box.width);
@@ -199,7 +199,7 @@ class MapPanel {
     this.pinned = this.cursor = i;
     this.painter.current = i;
     this._describe(i);
-    if (i >= 0) say(this._words(i));
+    if (i >= 0) say(sampleWords(this.view, i));
     this.draw();
   }
 
@@ -213,43 +213,12 @@ class MapPanel {
     this._pin(i);
   }
 
-  _facts(i) {
-    const { view } = this;
-    const facts = [`cluster ${view.clusters[i]}`];
-    if (view.labels && i < view.real) facts.unshift(isolatedText(view.classes[view.labels[i]]));
-    if (view.norms && Number.isFinite(view.norms[i])) facts.push(`σ ${shortNumber(view.norms[i])}`);
-    return facts;
-  }
-
-  _words(i) {
-    const near = this.view.neighbours(i).map((j) => isolatedText(this.view.name(j)));
-    return `${isolatedText(this.view.name(i))}: ${this._facts(i).join(", ")}. Nearest: ${near.join(", ")}.`;
-  }
-
-  _card(i, size, small, onclick) {
-    const { view } = this;
-    const [sheet, place] = view.sheetOf(i);
-    const near = view.neighbours(i).map((j) => {
-      const picture = thumbnail(...view.sheetOf(j), small, view.name(j));
-      const label = picture || isolated(view.name(j));
-      return onclick
-        ? element("button", { type: "button", class: picture ? "bare" : "link", "aria-label": isolatedText(view.name(j)), onclick: () => onclick(j) }, label)
-        : element("span", { class: picture ? null : "row" }, label);
-    });
-    return [
-      element("div", { class: "head" }, sheet ? thumbnail(sheet, place, size, view.name(i)) : null,
-        element("div", {}, element("strong", { class: "name" }, isolated(view.name(i))), element("div", { class: "facts" }, this._facts(i).join(" · ")))),
-      element("div", { class: "near" }, element("span", { class: "faint" }, view.isGenerated(i) ? "nearest held-out" : "nearest"),
-        element("div", { class: sheet ? "strip" : "names" }, near)),
-    ];
-  }
-
   _describe(i) {
     if (i < 0) {
       this.details.replaceChildren(element("p", { class: "faint" },
         "Point at a sample to see it and its neighbours, click to keep it here. Scroll to zoom once the map is clicked; hold Shift to draw around samples."));
     } else {
-      this.details.replaceChildren(...this._card(i, 112, 40, (j) => this.goTo(j)));
+      this.details.replaceChildren(...sampleCard(this.view, i, 112, 40, (j) => this.goTo(j)));
     }
   }
 

@@ -162,7 +162,8 @@ class MapView {
     this.scale = Math.max(this.scale, this.sheet ? this.scaleOfThumbnails() * 1.6 : this.fitted * 4);
   }
 
-  scaleOfThumbnails() { return 11 / this.spacing; }
+  /** The whole is dots, however few: its shape is seen first. */
+  scaleOfThumbnails() { return Math.max(11 / this.spacing, 1.4 * this.fitted); }
 
   /** Numbers of the points in view, into a list that is used again. */
   inView(margin = 0) {

@@ -43,7 +43,7 @@ function labelBar(labels, classes) {
     part.style.flexGrow = size;
     return part;
   });
-  const words = labels.slice(0, 3).flatMap(([code, size], i) => [i ? ", " : "", isolated(classes[code]), ` ${Math.round(100 * size / total)} %`]);
+  const words = labels.slice(0, 3).flatMap(([code, size], i) => [i ? ",  " : "", element("b", {}, isolated(classes[code])), ` ${Math.round(100 * size / total)} %`]);
   return element("div", { class: "labels" }, element("div", { class: "label-bar", "aria-hidden": "true" }, parts), element("div", { class: "faint" }, words));
 }
 
