@@ -10,7 +10,7 @@ from sao.report.build import AT_END, Limits
 
 TIMED_SAMPLES = 32
 JACOBIAN_PASSES = 12  # forth and back, of a sample through the network
-LAYOUT_STEPS = 60_000  # operations on one number that t-SNE takes for a point, times the logarithm of their number
+LAYOUT_STEPS = 600_000  # operations on one number that t-SNE takes for a point, times the logarithm of their number
 
 
 def report_seconds(method: Method, samples: Samples, held_out: int, limits: Limits = AT_END) -> float:

@@ -162,14 +162,14 @@ def test_a_page_without_data_has_no_map_and_says_so(run, tmp_path):
 
 def test_vectors_have_a_map_without_thumbnails(tmp_path):
     draws = np.random.default_rng(0)
-    parts = [Vectors(draws.normal(size=(n, 3)).astype(np.float32)) for n in (64, 40)]
+    parts = [Vectors(draws.normal(size=(n, 3)).astype(np.float32)) for n in (200, 40)]
     data = Dataset("table", *parts)
     folder = tiny.trained(tmp_path / "run", data, encoder="perceptron", encoder__width=8)[0].folder
     (found,) = reported(folder, data, tmp_path / "report.html")["runs"]
     assert found["map"]["sheet"] is None
     assert found["map"]["labels"] is None
     assert len(found["clusters"]) == 10
-    assert "rows of 3 numbers" in found["said"][0]
+    assert "200 rows of 3 numbers" in found["said"][0]
 
 
 def test_near_duplicates_are_found_within_and_across():
