@@ -9,6 +9,7 @@ from sao.engine.data_facts import DataFacts
 from sao.engine.log import clock
 from sao.engine.run import Run
 from sao.evaluation.result import read_json
+from sao.evaluation.suite import LABELLED
 from sao.report.thumbnails import evenly, picture
 
 MOST_POINTS = 400  # of a curve
@@ -17,10 +18,14 @@ WATCHED = ("gradient_norm", "jacobian_norm", "embedding_norm", "logdet_real", "l
 METRIC_WORDS = {
     "svm": "linear SVM",
     "kmeans": "k-means",
+    "kmeans_best": "k-means, best run",
     "kmeans_strict": "k-means, strict",
     "nmi": "NMI",
     "purity": "purity",
     "ari": "ARI",
+    "manifold": "manifold clusters",
+    "manifold_nmi": "manifold NMI",
+    "manifold_ari": "manifold ARI",
     "knn1": "1 neighbour",
     "knn5": "5 neighbours",
     "probe": "linear probe",
@@ -74,7 +79,8 @@ def metrics(run: Run, step: int) -> list[dict[str, Any]]:
     words = []
     for row in found.values():
         of, _, name = row["name"].rpartition("/")
-        words.append({**row, "of": of or "learnt", "word": METRIC_WORDS.get(name, name.replace("_", " ")), "key": name})
+        word = METRIC_WORDS.get(name, name.replace("_", " "))
+        words.append({**row, "of": of or "learnt", "word": word, "key": name, "share": name in LABELLED})
     return words
 
 

@@ -26,7 +26,7 @@ def layout(features: np.ndarray, seed: int = 0, umap: bool = False, iterations: 
 
 def check_umap() -> None:
     if importlib.util.find_spec("umap") is None:
-        raise InputError("--layout umap needs umap: pip install umap-learn, or leave it out for t-SNE")
+        raise InputError("--layout umap needs umap: pip install 'sao[manifold]', or leave it out for t-SNE")
 
 
 def placed(positions: np.ndarray) -> np.ndarray:

@@ -73,6 +73,7 @@ for words in (
     ["embed", "run", "pictures", "-o", "features.npz"],
     ["cluster", "run", "pictures", "-k", "3", "-o", "clusters"],
     ["sample", "run", "-o", "samples.png"],
+    ["report", "run"],
     ["presets"],
     ["doctor"],
 ):

@@ -1,7 +1,6 @@
 // What was trained on what, whether it was worth it, and every number with how it was measured.
 
 const REPRESENTATIONS = { learnt: "learnt", raw: "raw inputs", pca: "their PCA", untrained: "untrained network" };
-const SHARES = ["svm", "kmeans", "kmeans_strict", "nmi", "purity", "ari", "knn1", "knn5", "probe", "probe_1pct", "probe_10pct"];
 
 function overview(run) {
   return [element("div", { class: "overview" },
@@ -27,9 +26,9 @@ function metricsTable(metrics) {
     table.get(metric.key).cells[metric.of] = metric;
   }
   const columns = Object.keys(REPRESENTATIONS).filter((name) => metrics.some((metric) => metric.of === name));
-  const rows = [...table].map(([key, { word, cells }]) => {
-    const best = SHARES.includes(key) ? Math.max(...columns.map((name) => cells[name]?.value ?? -Infinity)) : null;
-    return element("tr", {}, element("th", { scope: "row" }, word), columns.map((name) => metricCell(cells[name], key, best)));
+  const rows = [...table.values()].map(({ word, cells }) => {
+    const best = bestOf(columns.map((name) => cells[name]));
+    return element("tr", {}, element("th", { scope: "row" }, word), columns.map((name) => metricCell(cells[name], best)));
   });
   const head = element("tr", {}, element("td"), columns.map((name) => element("th", { scope: "col" }, REPRESENTATIONS[name])));
   return element("div", { class: "scroll" },
@@ -37,13 +36,19 @@ function metricsTable(metrics) {
       element("thead", {}, head), element("tbody", {}, rows)));
 }
 
-function metricCell(metric, key, best) {
+/** The greatest, of what is the better the greater it is. */
+function bestOf(metrics) {
+  const found = metrics.filter((metric) => metric?.share && metric.value !== null);
+  return found.length > 1 ? Math.max(...found.map((metric) => metric.value)) : null;
+}
+
+function metricCell(metric, best) {
   if (!metric) return element("td", { class: "faint" }, "");
   const value = element("span", { class: "value" }, metric.value === null ? "–" : shortNumber(metric.value));
   if (metric.std !== null) value.append(element("small", {}, ` ± ${shortNumber(metric.std)}`));
   explain(value, () => protocolLines(metric));
   const cell = element("td", { class: metric.value !== null && metric.value === best ? "best" : null }, value);
-  if (SHARES.includes(key) && metric.value !== null) {
+  if (metric.share && metric.value !== null) {
     const bar = element("i", { class: "bar", "aria-hidden": "true" });
     bar.style.width = `calc((100% - 22px) * ${Math.max(0, Math.min(1, metric.value))})`;
     cell.append(bar);
@@ -70,8 +75,8 @@ function comparison(runs) {
   const names = element("tr", {}, element("td"), runs.map((run) => element("th", { scope: "col" }, isolated(run.name))));
   const measured = keys.map((key) => {
     const found = runs.map((run) => run.metrics.find((metric) => metric.of === "learnt" && metric.key === key));
-    const best = SHARES.includes(key) ? Math.max(...found.map((metric) => metric?.value ?? -Infinity)) : null;
-    return element("tr", {}, element("th", { scope: "row" }, found.find(Boolean).word), found.map((metric) => metricCell(metric, key, best)));
+    const best = bestOf(found);
+    return element("tr", {}, element("th", { scope: "row" }, found.find(Boolean).word), found.map((metric) => metricCell(metric, best)));
   });
   const options = [...new Set(runs.flatMap((run) => Object.keys(run.config)))];
   const differing = options.filter((name) => new Set(runs.map((run) => run.config[name])).size > 1);
