@@ -76,7 +76,8 @@ def jacobian_norms(model: Model, samples: Samples, seconds: float, seed: int) ->
     norms = np.full(len(samples), np.nan)
     order = np.random.default_rng(seed).permutation(len(samples))
     draws = generator(seed, "report")
-    parts = np.array_split(order, max(1, len(order) // 64))
+    at_once = min(64, model.config.train.batch)  # no more than training could hold
+    parts = np.array_split(order, -(-len(order) // at_once))
     try:
         for rows in _while_there_is_time(parts, seconds):
             inputs = samples.inputs(np.sort(rows)).to(model.device)

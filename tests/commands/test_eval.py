@@ -177,7 +177,7 @@ def test_the_summary_names_the_weights_that_were_used(tmp_path, capsys, method, 
     words = (
         tiny.words(method=method)
         if method == "structural"
-        else ["--method", method, "--train.steps", "1", "--train.batch", "16"]
+        else ["--method", method, "--train.steps", "1", "--train.batch", "16", "--log.report", "false"]
     )
     assert main(["train", "digits", "--out", str(tmp_path / "run"), *words]) == 0
     said = capsys.readouterr().out

@@ -17,6 +17,7 @@ from sao.methods.architecture import ResNetOptions
 
 DRAWS = np.random.default_rng(0)
 SHORT = ["--train.steps", "2", "--train.threads", "1", "--encoder.widths", "[4, 8]", "--method.generator.width", "4"]
+SHORT += ["--log.report", "false"]
 
 
 class Command(tiny.Command):

@@ -172,6 +172,15 @@ def test_vectors_have_a_map_without_thumbnails(tmp_path):
     assert "200 rows of 3 numbers" in found["said"][0]
 
 
+@pytest.mark.parametrize("held_out", [1, 3])
+def test_a_handful_of_held_out_samples_has_a_page_too(run, tmp_path, held_out):
+    data = Dataset("few", tiny.dataset().train, tiny.dataset().test.select(np.arange(held_out)))
+    (found,) = reported(run, data, tmp_path / "report.html")["runs"]
+    assert found["map"]["count"] == held_out
+    assert found["duplicates"] is None
+    assert sum(cluster["size"] for cluster in found["clusters"]) == held_out
+
+
 def test_near_duplicates_are_found_within_and_across():
     draws = np.random.default_rng(0)
     train = Images(draws.integers(0, 256, (60, 20, 20, 3), dtype=np.uint8))
