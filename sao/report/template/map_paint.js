@@ -26,6 +26,7 @@ class MapPainter {
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);
     this.view.resize(width, height, ratio);
+    this.masks.clear(); // they know how long a row of pixels is
     this.image = this.context.createImageData(this.canvas.width, this.canvas.height);
     this.pixels = new Uint32Array(this.image.data.buffer);
   }
@@ -74,25 +75,23 @@ class MapPainter {
   /** Blend a small shape into the pixels: its inside in the point's colour, its edge in another. */
   _stamp(mask, x, y, i, strength, edge) {
     const { pixels, view } = this;
-    const width = this.canvas.width, height = this.canvas.height;
-    const left = x - mask.reach, top = y - mask.reach;
-    const firstColumn = Math.max(0, -left), lastColumn = Math.min(mask.size, width - left);
-    const firstRow = Math.max(0, -top), lastRow = Math.min(mask.size, height - top);
+    const width = this.canvas.width, height = this.canvas.height, reach = mask.reach;
+    const whole = x >= reach && y >= reach && x < width - reach && y < height - reach;
     const r = view.colours[3 * i], g = view.colours[3 * i + 1], b = view.colours[3 * i + 2];
     const solid = (255 << 24 | b << 16 | g << 8 | r) >>> 0;
-    for (let row = firstRow; row < lastRow; row++) {
-      let place = (top + row) * width + left + firstColumn, at = row * mask.size + firstColumn;
-      for (let column = firstColumn; column < lastColumn; column++, at++, place++) {
-        const fill = mask.fill[at] * strength >> 8, rim = mask.rim[at] * strength >> 8;
-        if (fill === 255) { pixels[place] = solid; continue; }
-        const rest = 255 - fill - rim;
-        if (rest === 255) continue;
-        const under = pixels[place];
-        const red = ((under & 255) * rest + r * fill + edge[0] * rim) / 255;
-        const green = ((under >> 8 & 255) * rest + g * fill + edge[1] * rim) / 255;
-        const blue = ((under >> 16 & 255) * rest + b * fill + edge[2] * rim) / 255;
-        pixels[place] = (255 << 24 | blue << 16 | green << 8 | red) >>> 0;
-      }
+    const { dx, dy, offset, fills, rims } = mask;
+    const start = y * width + x;
+    for (let k = 0; k < offset.length; k++) {
+      if (!whole && (x + dx[k] < 0 || y + dy[k] < 0 || x + dx[k] >= width || y + dy[k] >= height)) continue;
+      const place = start + offset[k];
+      const fill = fills[k] * strength >> 8, rim = rims[k] * strength >> 8;
+      if (fill === 255) { pixels[place] = solid; continue; }
+      const rest = 255 - fill - rim, under = pixels[place];
+      // 257 / 65536 is 1 / 255, near enough for a colour.
+      const red = ((under & 255) * rest + r * fill + edge[0] * rim) * 257 >> 16;
+      const green = ((under >> 8 & 255) * rest + g * fill + edge[1] * rim) * 257 >> 16;
+      const blue = ((under >> 16 & 255) * rest + b * fill + edge[2] * rim) * 257 >> 16;
+      pixels[place] = 255 << 24 | blue << 16 | green << 8 | red;
     }
   }
 
@@ -101,19 +100,23 @@ class MapPainter {
     const key = `${radius.toFixed(2)}${diamond}`;
     if (this.masks.has(key)) return this.masks.get(key);
     const reach = Math.ceil(radius + 1), size = 2 * reach + 1;
-    const mask = { reach, size, fill: new Uint8Array(size * size), rim: new Uint8Array(size * size) };
+    const [dx, dy, offset, fills, rims] = [[], [], [], [], []];
     const edge = Math.min((diamond ? 1.1 : 1.4) * this.view.ratio, radius * 0.35);
     for (let at = 0; at < size * size; at++) {
+      const column = at % size - reach, row = Math.floor(at / size) - reach;
       let inside = 0, rim = 0;
       for (let part = 0; part < 16; part++) {
-        const dx = at % size - reach + (part % 4 - 1.5) / 4, dy = Math.floor(at / size) - reach + (Math.floor(part / 4) - 1.5) / 4;
-        const distance = diamond ? Math.abs(dx) + Math.abs(dy) : Math.hypot(dx, dy);
+        const x = column + (part % 4 - 1.5) / 4, y = row + (Math.floor(part / 4) - 1.5) / 4;
+        const distance = diamond ? Math.abs(x) + Math.abs(y) : Math.hypot(x, y);
         if (distance <= radius - edge) inside++;
         else if (distance <= radius) rim++;
       }
-      mask.fill[at] = Math.round(inside / 16 * 255);
-      mask.rim[at] = Math.min(255 - mask.fill[at], Math.round(rim / 16 * (diamond ? 255 : 170)));
+      if (!inside && !rim) continue; // only what is covered is kept: most of the square is not
+      const fill = Math.round(inside / 16 * 255);
+      dx.push(column); dy.push(row); offset.push(row * this.canvas.width + column);
+      fills.push(fill); rims.push(Math.min(255 - fill, Math.round(rim / 16 * (diamond ? 255 : 170))));
     }
+    const mask = { reach, dx, dy, offset: Int32Array.from(offset), fills: Uint8Array.from(fills), rims: Uint8Array.from(rims) };
     if (this.masks.size > 200) this.masks.clear();
     this.masks.set(key, mask);
     return mask;
