@@ -59,7 +59,7 @@ def _tsne(reduced: np.ndarray, seed: int, iterations: int) -> np.ndarray:
     from sklearn.manifold import TSNE
 
     perplexity = min(PERPLEXITY, (len(reduced) - 1) / 3)
-    start = _padded(reduced) * 1e-4
+    start: Any = _padded(reduced) * 1e-4  # an array, which the annotation of TSNE forgets
     return TSNE(2, perplexity=perplexity, init=start, max_iter=iterations, random_state=seed).fit_transform(reduced)
 
 
