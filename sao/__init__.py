@@ -6,9 +6,10 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from sao.estimator import StructuralEmbedding
+    from sao.learning import train
     from sao.model import Model, load
 
-__all__ = ["Model", "StructuralEmbedding", "__version__", "load"]
+__all__ = ["Model", "StructuralEmbedding", "__version__", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> Any:
         from sao import model
 
         return getattr(model, name)
+    if name == "train":
+        from sao import learning
+
+        return learning.train
     if name == "StructuralEmbedding":
         from sao import estimator
 

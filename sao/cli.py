@@ -43,7 +43,10 @@ def build_parser() -> Parser:
         added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         added.set_defaults(takes_options=options)
         if options:
-            added.epilog = "Every option of the configuration is a flag too, for example --train.batch 64 (see `sao presets`)."
+            added.epilog = (
+                "Every option of the configuration is a flag too, for example --train.batch 64. `sao options` lists them, "
+                "`sao options train` shows the meaning, default and range of each."
+            )
         return added
 
     _add_learning(command)
@@ -72,6 +75,9 @@ def _add_learning(command: AddCommand) -> None:
 
     presets = command("presets", "list the presets, or show one with every option")
     presets.add_argument("name", nargs="?")
+
+    options = command("options", "what can be set: every option with its meaning, default and range")
+    options.add_argument("group", metavar="GROUP", nargs="?", help="data, train, log, method, encoder, or the name of a method")
 
 
 def _add_use(command: AddCommand) -> None:
@@ -118,6 +124,13 @@ def _add_use(command: AddCommand) -> None:
     sample.add_argument("-o", "--output", required=True, help="a picture (.png), an array (.npy) or a folder of pictures")
     sample.add_argument("--seed", type=int, default=0)
     sample.add_argument("--interpolate", action="store_true", help="rows that go from one latent to another")
+
+    export = command("export", "write the encoder, or the generator, for those who do not have sao")
+    export.add_argument("run", metavar="RUN")
+    export.add_argument("-o", "--output", required=True, help="NAME.onnx, NAME.pt2 (torch.export), or a folder")
+    export.add_argument("--generator", action="store_true", help="the generator instead of the encoder")
+    export.add_argument("--feature", choices=("backbone", "embedding"), default="backbone")
+    export.add_argument("--data", help="what to check the file on (default: held-out samples of the run)")
 
 
 def _add_study(command: AddCommand) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,10 +19,13 @@ from sao import model as models
 from sao.automatic import choose_options
 from sao.config import Config, build, load_preset
 from sao.data.batches import Batches
+from sao.data.objects import holds_pictures, pictures_of
 from sao.data.samples import Dataset, Images, Samples, Vectors
+from sao.data.split import encode_labels
 from sao.data.tables import LARGEST_VALUE, Standardiser
 from sao.engine import checkpoint
 from sao.engine.device import choose_bfloat16, choose_device, set_threads
+from sao.engine.evaluate import Evaluation
 from sao.engine.log import Progress
 from sao.engine.loop import Diverged, new_method
 from sao.engine.run import DataFacts, Run
@@ -44,6 +47,8 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
     """Features and clusters learnt without labels by a discriminator, and a generator beside it.
 
     X is a table (n, d) of numbers, which is standardised, or square images (n, h, w[, c]) as uint8, 8 to 256 pixels a side.
+    Images may also be a list of pictures or of paths, a data set of torch, torchvision or Hugging Face, or a table of pandas
+    with a column of paths; they are then cropped to squares and resized to a size that fits them.
 
     Parameters
     ----------
@@ -144,6 +149,15 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         """
         return float(self._nearest(X)[1].mean())
 
+    def evaluate(self, X: Any, y: Any = None) -> Evaluation:
+        """What the features are worth beside doing nothing, by the evaluator of `sao eval`; labels y are for this alone."""
+        check_is_fitted(self)
+        samples = self.model_.samples(self._checked(X, reset=False))
+        if y is not None:
+            labels = encode_labels(np.asarray(y))
+            samples = replace(samples, labels=labels.codes, class_names=labels.names)
+        return self.model_.evaluate(samples, self.model_.config.seed)
+
     def sample(self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None) -> np.ndarray:
         """Generated samples in the form of X: uint8 images (n, h, w, c), or rows in their original units."""
         check_is_fitted(self)
@@ -229,6 +243,12 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
     def _checked(self, X: Any, reset: bool) -> np.ndarray:
         """Images as they are, or a finite matrix; either of the shape that was fitted."""
         fitted_shape = None if reset else self.model_.facts.shape
+        if isinstance(X, torch.Tensor):
+            X = X.detach().cpu().numpy()
+        if holds_pictures(X):
+            if fitted_shape is not None and len(fitted_shape) != 3:
+                raise InputError("the estimator was fitted to a table, and these are images: give rows of numbers")
+            X = np.asarray(pictures_of(X, fitted_shape)[0])
         if len(fitted_shape or ()) != 3 and getattr(X, "ndim", 2) not in (3, 4):
             x: Any = validate_data(self, X, reset=reset, dtype=(np.float64, np.float32), ensure_min_samples=2 if reset else 1)
             if np.abs(x).max() > LARGEST_VALUE:

@@ -1,22 +1,28 @@
 """A trained model in three lines: `model = sao.load("runs/x"); model.embed(images); model.sample(16)`."""
 
+import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
 from sao.config import Config
-from sao.data.samples import Images, Samples, Vectors
+from sao.data.objects import holds_pictures, readable
+from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.data.tables import Standardiser
-from sao.engine import checkpoint
+from sao.data.user_files import open_for_embedding
+from sao.engine.cluster_sheet import ClusterSheet
 from sao.engine.device import choose_device
+from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.engine.features import extract
+from sao.engine.partial_method import PartialMethod, Use, newest_method
 from sao.engine.pictures import to_pixels
 from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
+from sao.evaluation.html import table
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
 from sao.methods import FeatureName, Generative, Method, generative
 from sao.randomness import generator
@@ -28,22 +34,49 @@ def check_feature(name: str) -> None:
 
 
 class Model:
-    """The learner of a run at its newest checkpoint, ready to use; it holds none of the training data."""
+    """The learner of a run at its newest checkpoint, ready to use; it holds none of the training data.
 
-    def __init__(self, config: Config, facts: DataFacts, method: Method, step: int) -> None:
-        self.config, self.facts, self.method, self.step = config, facts, method.eval(), step
+    Of a method that was loaded, only what its uses need comes into memory.
+    """
+
+    def __init__(
+        self, config: Config, facts: DataFacts, method: Method | None, step: int, parts: PartialMethod | None = None
+    ) -> None:
+        self.config, self.facts, self.step = config, facts, step
+        self._method, self._parts = None if method is None else method.eval(), parts
         self._clusters: SphericalKMeans | None = None
 
     @property
+    def method(self) -> Method:
+        """The whole method, with what it needs to learn on."""
+        if self._method is None:
+            assert self._parts is not None
+            self._method = self._parts.whole
+        return self._method
+
+    def method_for(self, use: Use) -> Method:
+        """The method, of which that has values what a use of it reads."""
+        if self._method is not None:
+            return self._method
+        assert self._parts is not None
+        return self._parts.ready_for(use)
+
+    @property
     def device(self) -> torch.device:
-        return next(self.method.parameters()).device
+        return self._parts.device if self._parts is not None else next(self.method.parameters()).device
 
-    def embed(self, x: np.ndarray | Samples, feature: FeatureName = "backbone", chunk: int = 256) -> np.ndarray:
-        """Features (n, d) of images (n, h, w[, c]) as uint8, or of vectors (n, d) in their original units."""
+    def embed(
+        self, x: Any, feature: FeatureName = "backbone", chunk: int = 256, progress: Callable[[int, int], None] | None = None
+    ) -> np.ndarray:
+        """Features (n, d) of images (n, h, w[, c]) as uint8, or of vectors (n, d) in their original units.
+
+        Also of a path; of a list of pictures or paths; of a data set of torch or Hugging Face; of a table of pandas.
+        """
         check_feature(feature)
-        return extract(self.method.representation(feature), self.samples(x), self.device, chunk)
+        function = self.method_for(feature).representation(feature)
+        return extract(function, self.samples(x), self.device, chunk, progress=progress)
 
-    def predict(self, x: np.ndarray | Samples, k: int | None = None, seed: int = 0) -> np.ndarray:
+    def predict(self, x: Any, k: int | None = None, seed: int = 0) -> np.ndarray:
         """Clusters (n,) of the features. The first call, and every call with `k`, fits the clusters to these samples."""
         features = self.embed(x)
         if k is not None or self._clusters is None:
@@ -53,26 +86,56 @@ class Model:
             self._clusters = best_kmeans(features, wanted, seed=seed)
         return self._clusters.assign(features).numpy()
 
+    def clusters(self, x: Any, k: int | None = None, seed: int = 0) -> ClusterSheet:
+        """Groups of samples with their outliers; in a notebook it shows each group's most central images."""
+        wanted = k or self.facts.classes
+        if wanted is None:
+            raise InputError("the data had no labels, so the number of clusters is unknown: give k")
+        samples = self.samples(x)
+        return ClusterSheet.of(self.embed(samples), samples, wanted, seed)
+
+    def evaluate(self, data: Dataset | Samples, seed: int = 0) -> Evaluation:
+        """What the features are worth beside doing nothing, by the one evaluator; in a notebook a table."""
+        untrained = self.config.build_method(self.facts.shape, self.facts.samples, self.facts.classes).to(self.device).eval()
+        learnt = self.method_for("backbone")
+        facts = {"weights": weights_used(learnt)}
+        return measure(representations(learnt, data, SUMMARISED, seed, untrained, facts=facts), SUMMARISED, seed)
+
+    def _repr_html_(self) -> str:
+        """For a notebook: what was trained on what."""
+        about, shape = self.facts, "x".join(map(str, self.facts.shape))
+        classes = "none" if about.classes is None else str(about.classes)
+        rows = [
+            ["method", self.config.method.name],
+            ["data", f"{about.name}: {about.samples} samples of {shape}"],
+            ["classes, for evaluation only", classes],
+            ["step", f"{self.step} of {self.config.steps_for(about.samples)}"],
+            ["device", str(self.device)],
+        ]
+        return table(rows)
+
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
         """Generated samples: uint8 images (n, h, w, c), or vectors in their original units."""
         if n < 1:
             raise InputError(f"n must be at least 1, got {n}")
-        return self.decode(torch.randn(n, *self._generative.latent_shape, generator=generator(seed, "samples")))
+        return self.decode(torch.randn(n, *self.latent_shape, generator=generator(seed, "samples")))
 
     def decode(self, latents: torch.Tensor, chunk: int = 256) -> np.ndarray:
         """What the generator makes of latents (n, *latent_shape)."""
-        parts = []
+        parts, maker = [], self._generator()
         for part in latents.split(chunk):
-            drawn = self._generative.decode(part.to(self.device))
+            drawn = maker.decode(part.to(self.device))
             parts.append(to_pixels(drawn) if len(self.facts.shape) == 3 else drawn.cpu().numpy())
         values = np.concatenate(parts)
         return self._standardiser.invert(values) if self._standardiser is not None else values
 
-    def samples(self, x: np.ndarray | Samples) -> Samples:
-        """Check an array and bring it into the form that the network expects."""
+    def samples(self, x: Any) -> Samples:
+        """Check an array, or read any other object that holds data, and bring it into the form that the network expects."""
         if isinstance(x, Images | Vectors):
             return x
-        x = np.asarray(x)
+        if isinstance(x, str | os.PathLike) or (type(x).__module__.partition(".")[0] != "torch" and not _is_array(x)):
+            return self._read(x)
+        x = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
         if len(self.facts.shape) == 1:
             if x.ndim != 2 or not np.issubdtype(x.dtype, np.number) or not np.isfinite(x).all():
                 raise InputError(f"x must be a finite matrix of numbers (n, d), got {x.dtype} {x.shape}")
@@ -83,14 +146,19 @@ class Model:
             raise InputError(f"x must be uint8 of shape (n, {height}, {width}, {channels}), got {x.dtype} {x.shape}")
         return Images(x)
 
+    def _read(self, x: Any) -> Samples:
+        """From a path, or any object that holds data; every item is needed, so a bad one is an error."""
+        source = x if isinstance(x, str | os.PathLike) else readable(x)
+        shape, transform = self.facts.shape, self._standardiser
+        return open_for_embedding(source, shape=shape, standardiser=transform, fit=self.config.data.fit, strict=True)[0]
+
     @property
     def latent_shape(self) -> tuple[int, ...]:
         """Of what `decode` takes for one sample."""
-        return self._generative.latent_shape
+        return self._generator().latent_shape
 
-    @property
-    def _generative(self) -> Generative:
-        maker = generative(self.method)
+    def _generator(self) -> Generative:
+        maker = generative(self.method_for("decode")) if self.config.method.generates else None
         if maker is None:
             raise InputError(f"a run of method {self.config.method.name} makes no samples")
         return maker
@@ -98,6 +166,13 @@ class Model:
     @property
     def _standardiser(self) -> Standardiser | None:
         return None if self.facts.standardiser is None else Standardiser.from_dict(self.facts.standardiser)
+
+
+def _is_array(x: Any) -> bool:
+    """Whether numpy can take it as it is: an array, or a nested list of numbers."""
+    if isinstance(x, list | tuple):
+        return not x or (isinstance(x[0], int | float | np.number | np.ndarray | list) and not holds_pictures(x))
+    return isinstance(x, np.ndarray)
 
 
 def load(
@@ -112,11 +187,5 @@ def load(
     """
     run = Run.open(Path(folder))
     config, facts = run.config, run.facts
-    try:
-        method = config.build_method(facts.shape, facts.samples, facts.classes).to(choose_device(device))
-    except (RuntimeError, MemoryError, OverflowError) as error:  # numbers that no network, or no machine, can have
-        raise InputError(f"the network that {run.folder} describes cannot be built: {str(error).splitlines()[0]}") from None
-    step = checkpoint.load_newest(run.checkpoints, method, report)
-    if weights == "raw":
-        method.use_raw_weights()
-    return Model(config, facts, method, step)
+    method, step = newest_method(config, facts, run.checkpoints, choose_device(device), weights == "raw", report)
+    return Model(config, facts, None, step, method)

@@ -10,6 +10,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.exceptions import NotFittedError
@@ -31,8 +32,7 @@ from sao.methods.architecture import PerceptronOptions
 from sao.methods.structural import Structural
 from sao.networks import MovingAverage
 
-# No check of scikit-learn is exempted. Two of them it skips by itself: array API input, unless SCIPY_ARRAY_API is set, and
-# data frames, unless pandas is there.
+# No check of scikit-learn is exempted. One of them it skips by itself: array API input, unless SCIPY_ARRAY_API is set.
 ROWS, LABELS = (np.asarray(part) for part in make_blobs(60, 4, centers=3, random_state=1)[:2])
 DIGITS: Any = load_digits()
 PIXELS = np.round(DIGITS.images[:40] * (255 / 16)).astype(np.uint8)
@@ -82,6 +82,28 @@ def test_images(x):
     assert drawn.dtype == np.uint8
     assert drawn.shape == (3, 8, 8, x.shape[3] if x.ndim == 4 else 1)
     assert estimator.n_features_in_ == np.prod(x.shape[1:])
+
+
+def test_pictures_paths_and_tensors_are_images_too(pictures, tmp_path, monkeypatch):
+    monkeypatch.setenv("SAO_CACHE", str(tmp_path / "cache"))
+    expected = pictures.transform(PIXELS[:6])
+    listed = [Image.fromarray(image) for image in PIXELS[:6]]
+    paths = [tmp_path / f"{index}.png" for index in range(6)]
+    for image, path in zip(listed, paths, strict=True):
+        image.save(path)
+    for given in (listed, paths, torch.from_numpy(PIXELS[:6])):
+        np.testing.assert_allclose(pictures.transform(given), expected, rtol=1e-5, atol=1e-6)
+    fitted = StructuralEmbedding(2, steps=1, options=SMALL, random_state=0).fit([Image.fromarray(image) for image in PIXELS])
+    assert fitted.transform(listed).shape == (6, 16)
+
+
+def test_the_one_evaluator_says_what_the_features_are_worth(table):
+    found = table.evaluate(ROWS, LABELS)
+    names = {metric.name for metric in found.metrics}
+    assert {"svm", "raw/svm", "untrained/svm"} <= names
+    assert found.n_train == 60
+    assert found.verdict is not None
+    assert "effective_rank" in {metric.name for metric in table.evaluate(ROWS).metrics}
 
 
 def test_the_embedding_can_be_asked_for():

@@ -20,12 +20,23 @@ LINES: list[set[str]] = [
     {"engine"},
     {"model", "automatic"},
     {"other_runs"},
-    {"benchmark", "estimator", "report"},
-    {"commands", "reproduce"},
+    {"benchmark", "estimator", "export", "report"},
+    {"commands", "reproduce", "learning"},
     {"cli", "__main__", "__init__"},
 ]
 # Small modules that know nothing of the rest; presets are data.
-ANYWHERE = {"errors", "options", "option_words", "files", "machine", "npz", "torchvision_import", "presets", "py.typed"}
+ANYWHERE = {
+    "errors",
+    "options",
+    "option_words",
+    "option_text",
+    "files",
+    "machine",
+    "npz",
+    "torchvision_import",
+    "presets",
+    "py.typed",
+}
 TORCH_ALONE = LINES[0] | LINES[1]
 ALLOWED_SIDEWAYS = {"networks": {"distributed", "networks", "precision"}, "objectives": {"precision"}}
 

@@ -37,6 +37,9 @@ EXTRAS = {
     "diffusers": "baselines",
     "tensorboard": "track",
     "pyarrow": "tables",
+    "onnx": "export",
+    "onnxscript": "export",
+    "onnxruntime": "export",
 }
 TINY = {
     "encoder.widths": "[8, 16]",

@@ -23,49 +23,49 @@ def run(arguments: Namespace) -> None:
         raise InputError(f"{target} must end in {', '.join(ENDINGS)}")
     writable(target)
     import sao
-    from sao.commands.inputs import open_for
+    from sao.commands.inputs import open_with_splits
+    from sao.engine.bar import Bar
 
     model = sao.load(arguments.run, report=warn)
-    samples = open_for(model, arguments.data)
-    features = model.embed(samples, arguments.feature)
+    samples, splits = open_with_splits(model, arguments.data)
+    features = model.embed(samples, arguments.feature, progress=Bar("embedding", "samples"))
     names = list(samples.names) if samples.names is not None else [str(i) for i in range(len(samples))]
     writers: dict[str, Callable] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
     with written(target) as temporary:
-        writers[target.suffix](temporary, names, features, samples)
+        writers[target.suffix](temporary, names, splits, features, samples)
     print(f"{len(features)} x {features.shape[1]} {arguments.feature} features of step {model.step} in {target}")
 
 
-def _npz(path: Path, names: list[str], features: np.ndarray, samples: "Samples") -> None:
+def _npz(path: Path, names: list[str], splits: list[str] | None, features: np.ndarray, samples: "Samples") -> None:
     """Labels as numbers, and of which class each number is."""
-    extra = {} if samples.labels is None else {"labels": samples.labels}
+    extra = {} if splits is None else {"splits": np.array(splits)}
+    extra |= {} if samples.labels is None else {"labels": samples.labels}
     if samples.labels is not None and samples.class_names is not None:
         extra["class_names"] = np.array([str(name) for name in samples.class_names])
     with path.open("wb") as file:
         np.savez(file, allow_pickle=False, names=np.array(names), features=features, **extra)
 
 
-def _csv(path: Path, names: list[str], features: np.ndarray, samples: "Samples") -> None:
+def _csv(path: Path, names: list[str], splits: list[str] | None, features: np.ndarray, samples: "Samples") -> None:
     import csv
 
-    labels = _labels(samples)
+    known = {"name": names, "split": splits, "label": _labels(samples)}
+    columns = {title: values for title, values in known.items() if values is not None}
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file)
-        writer.writerow(["name", *([] if labels is None else ["label"]), *(f"f{i}" for i in range(features.shape[1]))])
-        for index, name in enumerate(names):
-            label = [] if labels is None else [labels[index]]
-            writer.writerow([name, *label, *(f"{value:.9g}" for value in features[index])])
+        writer.writerow([*columns, *(f"f{i}" for i in range(features.shape[1]))])
+        for index, row in enumerate(features):
+            writer.writerow([*(values[index] for values in columns.values()), *(f"{value:.9g}" for value in row)])
 
 
-def _parquet(path: Path, names: list[str], features: np.ndarray, samples: "Samples") -> None:
+def _parquet(path: Path, names: list[str], splits: list[str] | None, features: np.ndarray, samples: "Samples") -> None:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise InputError("writing .parquet needs pyarrow: pip install 'sao[tables]', or write .npz or .csv") from None
-    labels = _labels(samples)
-    columns = {"name": pyarrow.array([_plain(name) for name in names])}
-    if labels is not None:
-        columns["label"] = pyarrow.array([_plain(label) for label in labels])
+    known = {"name": names, "split": splits, "label": _labels(samples)}
+    columns = {title: pyarrow.array(list(map(_plain, values))) for title, values in known.items() if values is not None}
     columns |= {f"f{i}": pyarrow.array(features[:, i]) for i in range(features.shape[1])}
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
 

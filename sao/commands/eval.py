@@ -66,7 +66,8 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
     target = Path(arguments.output or _default_file(run, model.step, arguments))
     before = processes.main_only(lambda: _before(target))
     dataset = _data(run, model, arguments.data)
-    facts: dict[str, Any] = {"weights": weights_used(model.method, arguments.weights)}
+    method = model.method_for(arguments.feature)
+    facts: dict[str, Any] = {"weights": weights_used(method, arguments.weights)}
     facts |= {"run": str(run.folder), "step": model.step}
     if arguments.data is not None:
         facts["data"] = arguments.data
@@ -77,9 +78,7 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
         if names is None:
             about = model.facts
             untrained = model.config.build_method(about.shape, about.samples, about.classes).to(model.device).eval()
-        pairs = representations(
-            model.method, dataset, plan, arguments.seed, untrained, arguments.feature, facts, extract_together
-        )
+        pairs = representations(method, dataset, plan, arguments.seed, untrained, arguments.feature, facts, extract_together)
 
     def measure() -> None:
         found = None if pairs is None else _measured(pairs, plan, arguments.seed)

@@ -1,17 +1,20 @@
 """The data that commands work on after training: a path, or a named data set, in the form that the model expects."""
 
+import os
+import re
 import sys
 
 import numpy as np
 
-from sao.commands.training import reading_progress
 from sao.data import sources
 from sao.data.file_source import Skipped
 from sao.data.open import open_data
 from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.data.shard_names import data_exists
+from sao.data.split import held_out_rows
 from sao.data.tables import Standardiser
 from sao.data.user_files import Opened, open_for_embedding, open_path
+from sao.engine.bar import Bar
 from sao.engine.run import DataFacts
 from sao.errors import InputError
 from sao.model import Model
@@ -21,20 +24,44 @@ GREY = np.array([0.299, 0.587, 0.114])  # the weights of red, green and blue tha
 
 def open_for(model: Model, data: str) -> Samples:
     """Every sample of a path; of a named data set the training part followed by the held-out one."""
+    return open_with_splits(model, data)[0]
+
+
+def open_with_splits(model: Model, data: str) -> tuple[Samples, list[str] | None]:
+    """The same, and of each sample whether it is in the part to train on or in the held-out one, where there are two."""
     if data in sources.NAMES:
         opened = _named(model, data)
         _say(opened.notes, [])
-        return _joined(opened.dataset.train, opened.dataset.test)
+        train, test = opened.dataset.train, opened.dataset.test
+        return _joined(train, test), ["train"] * len(train) + ["test"] * len(test)
     _check_there(data)
     samples, skipped, notes = open_for_embedding(
         data,
         shape=model.facts.shape,
         standardiser=_standardiser(model.facts),
         fit=model.config.data.fit,
-        progress=reading_progress,
+        progress=Bar("reading", "items"),
     )
     _say(notes, skipped)
-    return samples
+    return samples, _splits_of(model, data, samples)
+
+
+def _splits_of(model: Model, data: str, samples: Samples) -> list[str] | None:
+    """As the names of the samples say, or as the run cut its own data."""
+    names, test = list(samples.names or []), ("test", "val", "valid", "validation")
+    first = [re.split(r"[ /]", name, maxsplit=1)[0].lower() for name in names]
+    if "train" in first and all(word == "train" or word in test for word in first):
+        return ["train" if word == "train" else "test" for word in first]
+    about, place = model.config, model.facts.place
+    if place is None or os.path.realpath(data) != os.path.realpath(place[0]):
+        return None
+    labels = samples.labels if about.data.labels else None
+    train, held_out = held_out_rows(len(samples), labels, about.data.held_out, about.seed)
+    if len(train) != model.facts.samples:
+        return None  # the data has changed since the run began
+    splits = np.full(len(samples), "train", dtype=object)
+    splits[held_out] = "test"
+    return splits.tolist()
 
 
 def open_split_for(model: Model, data: str) -> Opened:
@@ -54,7 +81,7 @@ def open_split_for(model: Model, data: str) -> Opened:
         strict=config.data.strict,
         held_out=config.data.held_out,
         seed=config.seed,
-        progress=reading_progress,
+        progress=Bar("reading", "items"),
     )
 
 

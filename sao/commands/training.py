@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,8 +17,9 @@ from sao.commands.summary import print_summary
 from sao.config import Config
 from sao.data.open import open_data
 from sao.data.sources import NAMES
-from sao.data.user_files import Opened
+from sao.data.user_files import Opened, Readable, open_path
 from sao.engine import checkpoint
+from sao.engine.bar import Bar
 from sao.engine.data_place import with_data
 from sao.engine.device import choose_device, fixed_choices, set_threads
 from sao.engine.log import Log, check_tensorboard
@@ -30,14 +32,17 @@ from sao.other_runs import begin
 SKIPPED, LAUNCH = "skipped.tsv", "launch.txt"
 
 
-def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] | None) -> int:
-    """A new run. `automatic` holds the options that a person gave by hand, where the rest is to be chosen for the data."""
+def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] | None, data: Readable | None = None) -> int:
+    """A new run. `automatic` holds the options that a person gave by hand, where the rest is to be chosen for the data.
+
+    `data` takes the place of what the configuration names, where it is an object in memory.
+    """
     if processes.main_only(lambda: _made_by_this_launch(out)):
         return resume(out)
     processes.main_only(lambda: _check_out(out, config, overwrite))  # before data is read, which may take long
     if config.log.tensorboard:
         check_tensorboard()
-    opened = processes.node_first(lambda: open_config_data(config))
+    opened = processes.node_first(lambda: open_config_data(config) if data is None else _open_object(config, data))
     notes = list(opened.notes)
     if automatic is not None:
         given = set(automatic)
@@ -199,25 +204,20 @@ def _go(run: Run, config: Config, opened: Opened, method: Method, first: int, no
 
 
 def open_config_data(config: Config, download: bool = True) -> Opened:
-    data = config.data
-    return open_data(
-        data.source,
-        folder=data.folder,
-        size=data.size,
-        fit=data.fit,
-        crop=data.crop,
-        labels=data.labels,
-        strict=data.strict,
-        held_out=data.held_out,
-        seed=config.seed,
-        download=download,
-        progress=reading_progress if distributed.is_main() else None,
-    )
+    about = config.data
+    return open_data(about.source, folder=about.folder, labels=about.labels, download=download, **_reading(config))
 
 
-def reading_progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        print(f"\rreading {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+def _open_object(config: Config, data: Readable) -> Opened:
+    return open_path(data, use_labels=config.data.labels, **_reading(config))
+
+
+def _reading(config: Config) -> dict[str, Any]:
+    """How data is read, wherever it is."""
+    about = config.data
+    options: dict[str, Any] = {"size": about.size, "fit": about.fit, "strict": about.strict, "held_out": about.held_out}
+    options |= {"crop": about.crop, "seed": config.seed, "progress": Bar("reading", "items") if distributed.is_main() else None}
+    return options
 
 
 def prepared(config: Config, opened: Opened) -> Method:

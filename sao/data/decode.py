@@ -4,6 +4,8 @@ Decoding runs in worker processes, so this module imports no torch: a worker sta
 """
 
 import hashlib
+import importlib
+import importlib.util
 import io
 import logging
 import os
@@ -12,22 +14,35 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError, features
 
 from sao.data.fitting import SIDEWAYS, Recipe, fit, squash
 from sao.errors import printable
 
 # The list is closed on purpose: Pillow's other readers include ones that start programs (EPS) or fetch nothing we want.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif")
 MAX_PIXELS = 100_000_000
 MAX_FILE_BYTES = 256 * 2**20
 
 _ORIENTATION_TAG = 0x0112
+
+
+@cache
+def formats() -> tuple[str, ...]:
+    """Those above, AVIF where Pillow was built with it, and HEIF where its plug-in is installed."""
+    found = FORMATS
+    if features.check("avif"):
+        found += ("AVIF",)
+    if importlib.util.find_spec("pillow_heif") is not None:
+        importlib.import_module("pillow_heif").register_heif_opener()
+        found += ("HEIF",)
+    return found
 
 
 @dataclass(frozen=True)
@@ -108,7 +123,7 @@ def decode(data: bytes, recipe: Recipe) -> Picture | Failure:
     if not data:
         return Failure("the file is empty")
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(data), formats=formats()) as image:
             header = _header(image)
             if isinstance(header, Failure):
                 return header
@@ -125,7 +140,7 @@ def decode(data: bytes, recipe: Recipe) -> Picture | Failure:
             width, height = loaded.size[::-1] if orientation in SIDEWAYS else loaded.size
             return Picture(header, pixels, squash(loaded, recipe.frame, recipe.channels, orientation), width / height)
     except Exception as error:  # Pillow raises nearly every kind on damaged files
-        return _damage(error)
+        return _damage(error, data[:12])
 
 
 def eight_bits(image: Image.Image) -> Image.Image:
@@ -162,10 +177,11 @@ def _inspect(item: Loaded) -> Header | Failure:
         return opened
     with opened:
         try:
-            with Image.open(opened, formats=FORMATS) as image:
+            with Image.open(opened, formats=formats()) as image:
                 return _header(image)
         except Exception as error:
-            return _damage(error)
+            opened.seek(0)
+            return _damage(error, opened.read(12))
 
 
 def _open_regular(path: str) -> BinaryIO | Failure:
@@ -218,8 +234,12 @@ def _scaled_to_bytes(values: np.ndarray) -> np.ndarray:
     return (values * (255 if high <= 1 else 1) + 0.5).astype(np.uint8)
 
 
-def _damage(error: Exception) -> Failure:
+def _damage(error: Exception, start: bytes) -> Failure:
     if isinstance(error, UnidentifiedImageError):
+        if start[4:12] in (b"ftypavif", b"ftypavis"):
+            return Failure("an AVIF picture, which this build of Pillow cannot read: pip install -U pillow")
+        if start[4:8] == b"ftyp" and start[8:12] in (b"heic", b"heix", b"hevc", b"mif1", b"msf1"):
+            return Failure("a HEIC picture: pip install pillow-heif to read it")
         return Failure("not an image in a known format (PNG, JPEG, WebP, BMP, TIFF, GIF)")
     if isinstance(error, Image.DecompressionBombError):
         return Failure(f"more than {MAX_PIXELS // 1_000_000} million pixels")

@@ -69,6 +69,7 @@ class Pictures:
     skipped: list[Skipped]
     notes: list[str]
     key: str
+    usable: np.ndarray  # their places among the source's entries
     frames: Frames | None = None
 
 
@@ -107,7 +108,8 @@ def read_pictures(source: Source, request: ImageRequest, cache: Cache, reading: 
     frames = None
     if stored.frames is not None and request.crop is not None:
         frames = Frames(stored.frames, np.array(stored.facts["aspects"], np.float32), request.crop)
-    return Pictures(stored.pixels, names, source.skipped + skipped, stored.facts["notes"], key, frames)
+    usable = np.array([i for i in range(len(source.entries)) if i not in failed], np.int64)
+    return Pictures(stored.pixels, names, source.skipped + skipped, stored.facts["notes"], key, usable, frames)
 
 
 def strict_error(item: Skipped) -> InputError:

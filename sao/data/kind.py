@@ -1,4 +1,4 @@
-"""What a path holds: files of images, arrays or a table."""
+"""What a path holds: files of images, a list or a table of them, arrays, or a table of numbers."""
 
 import stat
 import tarfile
@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Literal
 
 from sao.data.decode import is_picture
+from sao.data.image_tables import ARROW_STARTS, image_column
+from sao.data.path_list import paths_in
 from sao.data.shard_names import shard_paths
 from sao.errors import InputError, printable
 
 
-def kind_of(path: Path) -> Literal["files", "arrays", "table"]:
+def kind_of(path: Path) -> Literal["files", "paths", "image table", "arrays", "table"]:
     """What a path holds, by its content; only tables of text have none to go by."""
     where = printable(str(path))
     if shard_paths(path) is not None:
@@ -26,10 +28,12 @@ def kind_of(path: Path) -> Literal["files", "arrays", "table"]:
             start = stream.read(8)
         if start.startswith(b"\x93NUMPY"):
             return "arrays"
-        if start.startswith(b"PAR1"):
-            return "table"
+        if start.startswith((b"PAR1", *ARROW_STARTS)):
+            return "table" if image_column(path) is None else "image table"
         if start.startswith(b"PK") or zipfile.is_zipfile(path):
             return "arrays" if _is_npz(path) else "files"
+        if path.suffix.lower() in (".txt", ".lst") and paths_in(path) is not None:
+            return "paths"
         if path.suffix.lower() in (".csv", ".tsv", ".txt"):
             return "table"
         if start.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x5d\x00\x00")) or tarfile.is_tarfile(path):

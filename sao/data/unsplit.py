@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sao.data.file_source import Skipped
 from sao.data.rows import select_rows
 from sao.data.samples import Frames, Images, Vectors
 from sao.data.split import Labels
@@ -47,3 +48,6 @@ class UnsplitVectors:
         if self.labels is None:
             return Vectors(scaled, None, names)
         return Vectors(scaled, self.labels.codes[rows], names, self.labels.names)
+
+
+Read = tuple[UnsplitImages | UnsplitVectors, list[Skipped], list[str]]  # with what was left out, and sentences to print

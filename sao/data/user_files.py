@@ -1,33 +1,42 @@
 """Anyone's data: a folder or archive of images, an array, or a table, as a Dataset; bad items are skipped and named."""
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
-from sao.data import rows
-from sao.data.archives import file_digest, open_source
-from sao.data.arrays import ArrayImages, Arrays, read_arrays
+from sao.data.archives import open_source
+from sao.data.array_samples import check_usable, from_arrays
+from sao.data.arrays import read_arrays
 from sao.data.cache import Cache
-from sao.data.file_source import Skipped
-from sao.data.image_files import FORMAT_VERSION, ImageRequest, Progress, Reading, check_enough, read_pictures, strict_error
+from sao.data.file_source import Skipped, Source
+from sao.data.image_files import ImageRequest, Progress, Reading, read_pictures
+from sao.data.image_tables import ImageTable, image_column
+from sao.data.items import PathList
 from sao.data.kind import kind_of
+from sao.data.path_list import paths_in
 from sao.data.samples import Dataset, Samples
 from sao.data.shard_names import shard_paths
 from sao.data.shards import Shards
-from sao.data.split import Labels, held_out_rows, labels_or_note, layout_of
+from sao.data.split import held_out_rows, labels_or_note, layout_of
 from sao.data.tables import LARGEST_VALUE, Standardiser, listed, read_table, usable_rows
-from sao.data.unsplit import UnsplitImages, UnsplitVectors
+from sao.data.unsplit import Read, UnsplitImages, UnsplitVectors
 from sao.errors import InputError, printable
-
-_Read = tuple[UnsplitImages | UnsplitVectors, list[Skipped], list[str]]
 
 FEWEST_SAMPLES = 10
 Fit = Literal["crop", "pad", "centre"]
+
+
+class Readable(Protocol):
+    """Data that is at no path: how it is called, and how it is read."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read(self, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading) -> Read: ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,7 @@ class Opened:
 
 
 def open_path(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Readable,
     *,
     size: int | None = None,
     channels: int | None = None,
@@ -63,8 +72,8 @@ def open_path(
     With `crop`, training sees random crops of whole image files, which keep at least that share of their area.
     With the `shape` and the `standardiser` of a trained network, the data is brought into the form that it expects.
     """
-    path = Path(path)
-    reading = Reading(printable(str(path)), FEWEST_SAMPLES, True, workers, strict, progress)
+    path = Path(path) if isinstance(path, str | os.PathLike) else path
+    reading = Reading(_called(path), FEWEST_SAMPLES, True, workers, strict, progress)
     request = ImageRequest(size, channels, fit, crop) if shape is None else _request_for(shape, fit)
     found, skipped, notes = _read(path, request, use_labels, Cache(cache_folder), reading, standardiser)
     if shape is not None:
@@ -77,7 +86,7 @@ def open_path(
     else:
         parts = found.parts
         notes.append(f"{len(parts[0])} samples to train on, {len(parts[1])} held out")
-    name = printable(path.resolve().stem) or "data"
+    name = (printable(path.resolve().stem) if isinstance(path, Path) else path.name) or "data"
     if isinstance(found, UnsplitImages):
         return Opened(Dataset(name, found.take(parts[0], to_train=True), found.take(parts[1])), skipped, notes)
     if shape is None:
@@ -90,7 +99,7 @@ def open_path(
 
 
 def open_for_embedding(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Readable,
     *,
     shape: Sequence[int],
     standardiser: Standardiser | None = None,
@@ -102,8 +111,8 @@ def open_for_embedding(
     progress: Progress | None = None,
 ) -> tuple[Samples, list[Skipped], list[str]]:
     """Every usable sample of a path, in order and unsplit, in the shape (c, h, w) or (d,) that a trained network expects."""
-    path = Path(path)
-    reading = Reading(printable(str(path)), 1, False, workers, strict, progress)
+    path = Path(path) if isinstance(path, str | os.PathLike) else path
+    reading = Reading(_called(path), 1, False, workers, strict, progress)
     found, skipped, notes = _read(path, _request_for(shape, fit), use_labels, Cache(cache_folder), reading, standardiser)
     _check_kind(found, shape, reading)
     everything = np.arange(len(found.names))
@@ -112,6 +121,10 @@ def open_for_embedding(
     samples = found.take(everything, standardiser)
     _check_columns(samples, shape, reading)
     return samples, skipped, notes
+
+
+def _called(path: Path | Readable) -> str:
+    return printable(str(path)) if isinstance(path, Path) else path.name
 
 
 def _request_for(shape: Sequence[int], fit: Fit) -> ImageRequest:
@@ -135,104 +148,70 @@ def _check_columns(samples: Samples, shape: Sequence[int], reading: Reading) -> 
 
 
 def _read(
-    path: Path, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading, standardiser: Standardiser | None
-) -> _Read:
+    path: Path | Readable,
+    request: ImageRequest,
+    use_labels: bool,
+    cache: Cache,
+    reading: Reading,
+    standardiser: Standardiser | None,
+) -> Read:
+    if not isinstance(path, Path):
+        return path.read(request, use_labels, cache, reading)
     kind = kind_of(path)
-    if request.crop is not None and kind != "files":
+    if request.crop is not None and kind not in ("files", "paths", "image table"):
         raise InputError(f"data.crop takes crops of whole image files, and {reading.where} holds none: leave it out")
     match kind:
         case "files":
-            return _from_files(path, request, use_labels, cache, reading)
+            shards = shard_paths(path)
+            source = open_source(path, cache.folder) if shards is None else Shards(shards)
+            return from_source(source, request, use_labels, cache, reading)
+        case "paths":
+            source = PathList(paths_in(path) or [], str(path.parent))
+            return from_source(source, request, use_labels, cache, reading)
+        case "image table":
+            table = ImageTable(path, image_column(path) or "")
+            return from_source(table, request, use_labels, cache, reading, table.labels)
         case "arrays":
             arrays = read_arrays(path)
-            if arrays.x.ndim == 2:
-                return _from_vectors(arrays, use_labels, reading)
-            return _from_images(path, arrays, request, use_labels, cache, reading)
+            return from_arrays(arrays, request, use_labels, cache, reading, path)
         case _:
             return _from_table(path, use_labels, reading, standardiser)
 
 
-def _from_files(path: Path, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading) -> _Read:
-    shards = shard_paths(path)
-    source = open_source(path, cache.folder) if shards is None else Shards(shards)
+def from_source(
+    source: Source,
+    request: ImageRequest,
+    use_labels: bool,
+    cache: Cache,
+    reading: Reading,
+    labels: Sequence[str] | None = None,
+    parts: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Read:
+    """Image files; classes and parts are what is given of every entry, or else what the folders in their names mean."""
     pictures = read_pictures(source, request, cache, reading)
-    layout = layout_of(pictures.names, use_labels, reading.split)
     names = [printable(name) for name in pictures.names]
-    found = UnsplitImages(pictures.pixels, names, layout.labels, layout.parts, pictures.frames)
-    return found, pictures.skipped, pictures.notes + layout.notes
+    if labels is None and parts is None:
+        layout = layout_of(pictures.names, use_labels, reading.split)
+        found = UnsplitImages(pictures.pixels, names, layout.labels, layout.parts, pictures.frames)
+        return found, pictures.skipped, pictures.notes + layout.notes
+    classes, notes = None, []
+    usable = pictures.usable
+    if labels is not None and use_labels:
+        classes, notes = labels_or_note(np.array(labels)[usable])
+    if parts is not None:
+        place = np.full(len(source.entries), -1)
+        place[usable] = np.arange(len(usable))
+        parts = place[parts[0]][place[parts[0]] >= 0], place[parts[1]][place[parts[1]] >= 0]
+    return UnsplitImages(pictures.pixels, names, classes, parts, pictures.frames), pictures.skipped, pictures.notes + notes
 
 
-def _from_images(path: Path, arrays: Arrays, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading) -> _Read:
-    images = ArrayImages(arrays, request, reading.where)
-    skipped = [Skipped(f"row {row}", "a pixel is not a finite number") for row in images.bad_rows]
-    _check(len(images.usable), skipped, reading)
-    labels, notes = _array_labels(arrays, images.usable, use_labels)
-    parts = _array_parts(arrays, images.usable)
-    names = [f"row {row}" for row in images.usable]
-    pixels = _array_pixels(path, images, cache)
-    return UnsplitImages(pixels, names, labels, parts), skipped, images.notes + notes
-
-
-def _array_pixels(path: Path, images: ArrayImages, cache: Cache) -> np.ndarray:
-    """The finished images: as they lie in the file where they may, else in memory up to a size, beyond it in the cache."""
-    if (unchanged := images.unchanged()) is not None:
-        return unchanged
-    recipe, count = images.recipe, len(images.usable)
-    shape = (recipe.size, recipe.size, recipe.channels)
-    if count * math.prod(shape) <= rows.IN_MEMORY_BYTES:
-        return np.concatenate(list(images.blocks()))
-    key = f"arrays-{FORMAT_VERSION}-{recipe.size}-{recipe.channels}-{recipe.fit}-{file_digest(path).hex()}"
-    if (stored := cache.read(key)) is not None:
-        return stored.pixels
-    with cache.writer(shape, count) as writer:
-        for block in images.blocks():
-            writer.append(block)
-        return writer.commit(key, {}).pixels
-
-
-def _from_vectors(arrays: Arrays, use_labels: bool, reading: Reading) -> _Read:
-    values = np.asarray(arrays.x if arrays.x_test is None else np.concatenate([arrays.x, arrays.x_test]), np.float64)
-    if values.shape[1] == 0:
-        raise InputError(f"{reading.where} has rows of length 0: give vectors of shape (n, d)")
-    usable = np.flatnonzero(usable_rows(values))
-    bad = np.setdiff1d(np.arange(len(values)), usable)
-    skipped = [Skipped(f"row {row}", "a value is not a finite number") for row in bad]
-    _check(len(usable), skipped, reading)
-    labels, notes = _array_labels(arrays, usable, use_labels)
-    columns = [f"column {i}" for i in range(values.shape[1])]
-    names = [f"row {row}" for row in usable]
-    found = UnsplitVectors(columns, values[usable], names, labels, _array_parts(arrays, usable))
-    return found, skipped, notes
-
-
-def _array_parts(arrays: Arrays, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    if arrays.x_test is None or len(arrays.x_test) == 0:
-        return None
-    first = int(np.searchsorted(usable, len(arrays.x)))
-    if first in (0, len(usable)):
-        raise InputError("the training or the test array has no usable sample: mend it, or save one array x")
-    return np.arange(first), np.arange(first, len(usable))
-
-
-def _array_labels(arrays: Arrays, usable: np.ndarray, use_labels: bool) -> tuple[Labels | None, list[str]]:
-    if not use_labels or arrays.y is None:
-        return None, []
-    if arrays.x_test is None:
-        values = arrays.y.reshape(-1)
-    elif arrays.y_test is None:
-        return None, ["the labels were not used: there are some for the training part only"]
-    else:
-        values = np.concatenate([arrays.y.reshape(-1), arrays.y_test.reshape(-1)])
-    return labels_or_note(values[usable])
-
-
-def _from_table(path: Path, use_labels: bool, reading: Reading, standardiser: Standardiser | None) -> _Read:
+def _from_table(path: Path, use_labels: bool, reading: Reading, standardiser: Standardiser | None) -> Read:
     table = read_table(path, None if standardiser is None else standardiser.columns)
     good = usable_rows(table.values)
     first_bad = np.argmin(np.abs(np.nan_to_num(table.values, nan=np.inf)) <= LARGEST_VALUE, axis=1)
     bad = [(int(table.rows[i]), f"{table.columns[first_bad[i]]} is not a finite number") for i in np.flatnonzero(~good)]
     skipped = [Skipped(f"row {row}", reason) for row, reason in sorted(table.odd_rows + bad)]
-    _check(int(good.sum()), skipped, reading)
+    check_usable(int(good.sum()), skipped, reading)
     labels, notes = None, list(table.notes)
     if table.labels is not None:
         if use_labels:
@@ -242,12 +221,6 @@ def _from_table(path: Path, use_labels: bool, reading: Reading, standardiser: St
             notes.append(f"the column {table.label_column} was left out because its name says that it holds labels")
     names = [f"row {row}" for row in table.rows[good]]
     return UnsplitVectors(table.columns, table.values[good], names, labels, None), skipped, notes
-
-
-def _check(usable: int, skipped: list[Skipped], reading: Reading) -> None:
-    if reading.strict and skipped:
-        raise strict_error(skipped[0])
-    check_enough(usable, reading, skipped)
 
 
 def _standardiser_notes(standardiser: Standardiser, columns: Sequence[str], length_scale: float) -> list[str]:

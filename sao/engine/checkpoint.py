@@ -9,11 +9,12 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import Optimizer
@@ -23,6 +24,7 @@ from sao.files import sync
 from sao.methods import Method
 
 FORMAT = 1
+T = TypeVar("T")
 METHOD, OPTIMISERS, STATE = "method.safetensors", "optimisers.safetensors", "state.json"
 
 
@@ -61,10 +63,15 @@ def save(folder: Path, method: Method, step: int, keep: int) -> Path:
 
 def load_newest(folder: Path, method: Method, report: Callable[[str], None]) -> int:
     """Restore the newest whole checkpoint and return its step; a damaged one is reported and passed over."""
+    return newest(folder, report, lambda path: load(path, method))
+
+
+def newest(folder: Path, report: Callable[[str], None], use: Callable[[Path], T]) -> T:
+    """What a function makes of the newest checkpoint that it does not refuse; those before are tried in turn."""
     reasons: list[str] = []
     for path in reversed(steps_in(folder)):
         try:
-            return load(path, method)
+            return use(path)
         except InputError as error:
             reasons.append(str(error))
             report(f"{error}; trying the one before")
@@ -79,25 +86,63 @@ def load_newest(folder: Path, method: Method, report: Callable[[str], None]) -> 
 
 
 def load(path: Path, method: Method) -> int:
-    try:
-        state = json.loads((path / STATE).read_text())
-        format_, step, checksums = state["format"], int(state["step"]), state["checksums"]
-        for name in (METHOD, OPTIMISERS):
-            if _checksum(path / name) != checksums[name]:
-                raise InputError(f"checkpoint {path} is damaged ({name} does not match its checksum)")
-        if format_ != FORMAT or path.name != _name(step):
-            raise InputError(f"checkpoint {path} is damaged ({STATE} says format {format_} and step {step})")
-        tensors, moments = load_file(path / METHOD), load_file(path / OPTIMISERS)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"checkpoint {path} is damaged ({_reason(error)})") from None
+    step = checked_step(path, (METHOD, OPTIMISERS))
+    tensors, moments = (_explained(path, lambda name=name: load_file(path / name)) for name in (METHOD, OPTIMISERS))
     try:
         method.load_state_dict(tensors)
         _load_moments(method.optimisers, moments)
     except (RuntimeError, ValueError, LookupError):
-        raise InputError(f"checkpoint {path} is of another network than config.yaml describes") from None
+        raise other_network(path) from None
     return step
+
+
+def checked_step(path: Path, names: Sequence[str]) -> int:
+    """The step of a checkpoint of which these files are whole."""
+
+    def checked() -> int:
+        state = json.loads((path / STATE).read_text())
+        format_, step, checksums = state["format"], int(state["step"]), state["checksums"]
+        for name in names:
+            if _checksum(path / name) != checksums[name]:
+                raise InputError(f"checkpoint {path} is damaged ({name} does not match its checksum)")
+        if format_ != FORMAT or path.name != _name(step):
+            raise InputError(f"checkpoint {path} is damaged ({STATE} says format {format_} and step {step})")
+        return step
+
+    return _explained(path, checked)
+
+
+def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Of parameters, averages and buffers; none of them is read."""
+
+    def read() -> dict[str, tuple[int, ...]]:
+        with safe_open(path / METHOD, "pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+    return _explained(path, read)
+
+
+def some_tensors(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
+    """Some of the parameters, averages and buffers; the others are not read."""
+
+    def read() -> dict[str, Tensor]:
+        with safe_open(path / METHOD, "pt") as file:
+            return {name: file.get_tensor(name) for name in names}
+
+    return _explained(path, read)
+
+
+def other_network(path: Path) -> InputError:
+    return InputError(f"checkpoint {path} is of another network than config.yaml describes")
+
+
+def _explained(path: Path, function: Callable[[], T]) -> T:
+    try:
+        return function()
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise InputError(f"checkpoint {path} is damaged ({_reason(error)})") from None
 
 
 def steps_in(folder: Path) -> list[Path]:

@@ -13,6 +13,7 @@ import numpy as np
 from sao.data.samples import Dataset, Images, Samples
 from sao.engine.features import Function, extract, raw_inputs, raw_size
 from sao.evaluation.features import ONE_SPLIT, Features
+from sao.evaluation.html import metric_table
 from sao.evaluation.manifold import Manifold
 from sao.evaluation.result import Metric
 from sao.evaluation.suite import evaluate
@@ -64,6 +65,10 @@ class Evaluation:
     verdict: Verdict | None
     n_train: int
     n_test: int | None  # None where there is one split
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the table, and what it comes to."""
+        return metric_table(self.metrics, "" if self.verdict is None else self.verdict.sentence)
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ def representations(
     `extract` is a function of that kind, to share the work among processes.
     """
     chosen, facts = ChosenRows.of(data, plan.rows, seed), facts or {}
-    device = next(method.parameters()).device
+    device = next(p.device for p in method.parameters() if p.device.type != "meta")  # where only a part of it is in memory
 
     def features(function: Function, more: Mapping[str, Any]) -> Pair:
         return chosen.pair(lambda part, rows: extract(function, part, device, rows=rows), {**facts, **more})

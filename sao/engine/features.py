@@ -17,13 +17,22 @@ CPU_NUMBERS = 256 * 3 * 32 * 32  # of inputs at once on the CPU, where smaller c
 
 @torch.no_grad()
 def extract(
-    function: Function, samples: Samples, device: torch.device, chunk: int = 256, rows: Numbers = slice(None)
+    function: Function,
+    samples: Samples,
+    device: torch.device,
+    chunk: int = 256,
+    rows: Numbers = slice(None),
+    progress: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
     """float32 (n, d): the function's output for each sample, in order. The result does not depend on the chunk."""
     chosen = np.arange(len(samples))[rows]
     if device.type == "cpu":
         chunk = max(1, min(chunk, CPU_NUMBERS // math.prod(samples.shape)))
-    parts = [function(samples.inputs(part, device)).float().cpu().numpy() for part in _chunks(chosen, chunk)]
+    parts: list[np.ndarray] = []
+    for part in _chunks(chosen, chunk):
+        parts.append(function(samples.inputs(part, device)).float().cpu().numpy())
+        if progress is not None:
+            progress(min(len(parts) * chunk, len(chosen)), len(chosen))
     return np.concatenate(parts)
 
 

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from sao.engine.bar import Bar
 from sao.errors import InputError
 
 
@@ -59,11 +60,12 @@ def check_tensorboard() -> None:
 
 
 class Progress:
-    """Steps, samples a second and time left: one line that is redrawn on a terminal, a line now and then elsewhere."""
+    """Steps, samples a second and time left: a bar on a terminal, a line now and then elsewhere."""
 
     def __init__(self, first: int, total: int, batch: int, shown: bool) -> None:
         self.first, self.total, self.batch, self.shown = first, total, batch, shown
         self.terminal = sys.stdout.isatty()
+        self._bar = Bar("training", "step", sys.stdout)
         self.started = self.last = time.monotonic()
 
     def update(self, done: int, note: str) -> None:
@@ -72,9 +74,12 @@ class Progress:
             return
         self.last = now
         rate = self.rate(done)
+        if self.terminal:
+            self._bar(done, self.total, f"{rate:.0f} samples/s  {note}")
+            return
         left = (self.total - done) * self.batch / rate if rate > 0 else float("inf")
         line = f"step {done}/{self.total}  {rate:.0f} samples/s  {clock(left)} left  {note}"
-        print(f"\r\x1b[2K{line}" if self.terminal else line, end="" if self.terminal else "\n", flush=True)
+        print(line, flush=True)
 
     def rate(self, done: int) -> float:
         """Samples a second since the run was started or resumed."""
@@ -84,8 +89,7 @@ class Progress:
         return {"time/seconds": time.monotonic() - self.started, "time/samples_per_second": self.rate(done)}
 
     def end_line(self) -> None:
-        if self.shown and self.terminal:
-            print(flush=True)
+        self._bar.end()
 
 
 class Stages:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor
 from sao.data.samples import Images, Samples
 from sao.methods import Method, generative
 from sao.randomness import generator
+
+if TYPE_CHECKING:
+    import PIL.Image
 
 TITLE_WIDTH = 120  # pixels beside a row of a grid
 
@@ -29,8 +33,12 @@ def save_samples(path: Path, method: Method, like: Samples, seed: int, count: in
 
 
 def to_pixels(inputs: Tensor) -> np.ndarray:
+    return pixels_of(inputs).cpu().numpy()
+
+
+def pixels_of(inputs: Tensor) -> Tensor:
     """(n, c, h, w) in [-1, 1] → uint8 (n, h, w, c)."""
-    return ((inputs + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
+    return ((inputs + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1)
 
 
 def save_grid(
@@ -40,6 +48,14 @@ def save_grid(
 
     `titles` stand to the left of the rows.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    grid(pixels, columns, smallest, titles).save(path)
+
+
+def grid(
+    pixels: np.ndarray, columns: int | None = None, smallest: int = 32, titles: Sequence[str] | None = None
+) -> "PIL.Image.Image":
+    """The picture that `save_grid` writes."""
     from PIL import Image, ImageDraw
 
     n, height, width, channels = pixels.shape
@@ -57,8 +73,7 @@ def save_grid(
     for line, title in enumerate(titles or ()):
         middle = gap + line * (height + gap) + height // 2
         ImageDraw.Draw(picture).text((4, middle), title, fill="black", anchor="lm")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(path)
+    return picture
 
 
 def save_scatter(path: Path, drawn: np.ndarray, real: np.ndarray) -> None:

@@ -109,7 +109,7 @@ class DDPM(Generative):
         return self.smooth_function(inputs)
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
-        times = torch.full((len(inputs),), self.options.feature_time - 1, device=inputs.device)
+        times = torch.full((inputs.shape[0],), self.options.feature_time - 1, device=inputs.device)
         noised = self.diffusion.noised(inputs, self.feature_noise, times)
         return self._used.features_at(noised, times)
 

@@ -153,5 +153,5 @@ class SelfAttention(nn.Module):
         key = F.max_pool2d(self.key(x), 2).flatten(2)
         value = F.max_pool2d(self.value(x), 2).flatten(2)
         weights = torch.softmax(query.transpose(1, 2) @ key, dim=-1)
-        attended = (value @ weights.transpose(1, 2)).reshape(len(x), -1, *x.shape[2:])
+        attended = (value @ weights.transpose(1, 2)).reshape(x.shape[0], -1, *x.shape[2:])
         return x + self.strength * self.output(attended)

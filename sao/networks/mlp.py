@@ -26,7 +26,7 @@ class VectorEncoder(Encoder):
         self.blocks = nn.Sequential(*[ResidualLayer(width) for _ in range(depth)])
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if inputs.ndim != 2 or len(inputs) == 0 or inputs.shape[1] != self.inputs:
+        if inputs.ndim != 2 or inputs.shape[0] == 0 or inputs.shape[1] != self.inputs:
             raise ValueError(f"vectors must have shape (n > 0, {self.inputs}), got {tuple(inputs.shape)}")
         return self.blocks(self.activation(self.stem(inputs)))
 

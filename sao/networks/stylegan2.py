@@ -57,7 +57,7 @@ class StyleGenerator(nn.Module):
         check_latents(latents, self.latent_size)
         styles = self.mapping(latents * (latents.square().mean(1, keepdim=True) + EPSILON).rsqrt())
         noises = [None] * len(self.layers) if noise is None else noise.split(self._noise_sizes, dim=1)
-        x = self.layers[0](self.constant.expand(len(latents), -1, -1, -1), styles, noises[0])
+        x = self.layers[0](self.constant.expand(latents.shape[0], -1, -1, -1), styles, noises[0])
         images = self.to_images[0](x, styles)
         for index, to_images in enumerate(list(self.to_images)[1:]):
             for layer in (2 * index + 1, 2 * index + 2):

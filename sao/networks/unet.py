@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sao.networks.discriminator import Encoder
 
@@ -21,11 +22,12 @@ class UNet(Encoder):
         super().__init__()
         self.network: Any = network
         self.dropouts = replace_dropouts(network)
+        replace_upsamplers(network)
         self.feature_size = self.network.up_blocks[1].resnets[-1].out_channels
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Features of images as they are, which is nearly what the first time is for."""
-        return self.features_at(inputs, torch.zeros(len(inputs), dtype=torch.long, device=inputs.device))
+        return self.features_at(inputs, torch.zeros(inputs.shape[0], dtype=torch.long, device=inputs.device))
 
     def predicted_noise(self, images: Tensor, times: Tensor, draw: Draw | None = None) -> Tensor:
         """The noise in images (n, c, h, w) that were noised up to these times (n,), counted from 0.
@@ -75,6 +77,24 @@ class DrawnDropout(nn.Module):
             return inputs
         kept = self.draw(self.name, tuple(inputs.shape[1:])) >= self.share
         return inputs * kept.to(inputs.dtype) / (1 - self.share)
+
+
+class Upsampler(nn.Module):
+    """Twice the size, then a convolution. That of diffusers asks how long the batch is, and so fixes it in what is exported."""
+
+    def __init__(self, convolution: nn.Module) -> None:
+        super().__init__()
+        self.conv = convolution
+
+    def forward(self, maps: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+        assert size is None, "every level is twice as large as the one below"
+        return self.conv(F.interpolate(maps, scale_factor=2.0, mode="nearest"))
+
+
+def replace_upsamplers(network: nn.Module) -> None:
+    for name, layer in list(network.named_modules()):
+        if name.rpartition(".")[0].endswith("upsamplers"):
+            network.set_submodule(name, Upsampler(layer.get_submodule("conv")))
 
 
 def replace_dropouts(network: nn.Module) -> list[DrawnDropout]:

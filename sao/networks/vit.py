@@ -53,7 +53,7 @@ class VisionTransformer(Encoder):
         places = self.positions[1:]
         if kept is not None:
             patches, places = take(patches, kept), places[kept]
-        first = (self.class_token + self.positions[:1]).expand(len(patches), -1, -1)
+        first = (self.class_token + self.positions[:1]).expand(patches.shape[0], -1, -1)
         tokens = torch.cat([first, self.embed(patches) + places], dim=1)
         return self.norm(self.blocks(tokens))
 

@@ -1,0 +1,110 @@
+"""sao options: what can be set, what it means, which values it takes and which one it has."""
+
+import shutil
+import textwrap
+from argparse import Namespace
+from collections.abc import Iterator
+
+from sao.errors import InputError
+
+NARROWEST = 60
+
+
+def run(arguments: Namespace) -> None:
+    for line in _lines(arguments.group):
+        print(line)
+
+
+def _lines(group: str | None) -> Iterator[str]:
+    from sao.config import Config
+    from sao.methods import ENCODERS, METHODS
+    from sao.option_words import every_option, nearest
+
+    if group is None:
+        yield from _overview()
+        return
+    word = group.removeprefix("--").removesuffix(".").removeprefix("method.name=").replace("-", "_")
+    for kind, members in (("method", METHODS), ("encoder", ENCODERS)):
+        if word in (f"{kind}.{name}" for name in members):
+            word = word.partition(".")[2]
+            yield from _member(kind, members[word])
+            return
+    found = list(_group(word)) if word in Config.model_fields else []
+    if word in METHODS:
+        found += _member("method", METHODS[word])
+    if word in ENCODERS:
+        found += _member("encoder", ENCODERS[word])
+    if not found:
+        found = list(_single(word))
+    if not found:
+        known = [*Config.model_fields, *METHODS, *ENCODERS, *every_option(Config)]
+        raise InputError(f"there is no group of options {group!r}{nearest(word, known)}; `sao options` lists them")
+    yield from found
+
+
+def _overview() -> Iterator[str]:
+    from sao.config import Config
+    from sao.methods import ENCODERS, METHODS
+
+    yield "Options are set by their dotted names: sao train --train.batch 64 --method.embedding_size 32"
+    for name, field in Config.model_fields.items():
+        yield f"{name:9} {field.description}"
+    for kind, members in (("methods", METHODS), ("encoders", ENCODERS)):
+        yield ""
+        yield f"{kind}:"
+        for name, member in members.items():
+            yield f"  {name:17} {_first_line(member)}"
+    yield ""
+    yield "sao options GROUP shows every option of a group, of a method or of an encoder: sao options train"
+
+
+def _group(name: str) -> Iterator[str]:
+    """One of the groups of the configuration, or an option that is in none."""
+    from sao.config import Config
+    from sao.methods import ENCODERS, METHODS
+    from sao.option_text import option_lines
+
+    field = Config.model_fields[name]
+    members = {"method": METHODS, "encoder": ENCODERS}.get(name)
+    if members is not None:
+        yield f"--{name} NAME: {field.description}"
+        for member, options in members.items():
+            yield f"  {member:17} {_first_line(options)}"
+        yield f"  `sao options {name}.NAME` shows the options of one"
+        return
+    rows = option_lines(Config, "")
+    yield from _shown(row for row in rows if row[0] == name or row[0].startswith(f"{name}."))
+
+
+def _member(kind: str, member: type) -> Iterator[str]:
+    from sao.option_text import option_lines
+
+    yield f"--{kind} {member.model_fields['name'].default}: {_first_line(member)}"
+    yield from _shown(option_lines(member, f"{kind}."))
+
+
+def _single(word: str) -> Iterator[str]:
+    """An option by its whole name, in whichever method it is."""
+    from sao.config import Config
+    from sao.methods import ENCODERS, METHODS
+    from sao.option_text import option_lines
+
+    rows = list(option_lines(Config, ""))
+    for kind, members in (("method", METHODS), ("encoder", ENCODERS)):
+        for member in members.values():
+            rows += option_lines(member, f"{kind}.")
+    chosen = dict.fromkeys(row for row in rows if row[0] == word or row[0].startswith(f"{word}."))
+    yield from _shown(iter(chosen))
+
+
+def _shown(rows: Iterator[tuple[str, str, str]]) -> Iterator[str]:
+    width = max(NARROWEST, min(120, shutil.get_terminal_size((100, 24)).columns))
+    for name, kind, meaning in rows:
+        if "." not in name and kind == "group":
+            continue  # its options follow
+        yield f"--{name}  ({kind})"
+        yield from textwrap.wrap(meaning, width, initial_indent="    ", subsequent_indent="    ")
+
+
+def _first_line(member: type) -> str:
+    return (member.__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,133 @@
+"""A method of which only that is in memory what its use needs: to embed, no generator, no bank and no optimiser."""
+
+import copy
+import re
+import warnings
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from sao.config import Config
+from sao.engine import checkpoint
+from sao.engine.data_facts import DataFacts
+from sao.engine.tensors_read import tensors_read
+from sao.errors import InputError
+from sao.methods import FeatureName, Method, generative
+
+Use = FeatureName | Literal["decode"]
+
+
+class PartialMethod:
+    """The method of a checkpoint. What a use reads is found out on torch's meta device, where tensors have no values.
+
+    A method that cannot be built there (`outline` is None) is loaded whole.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Method],
+        outline: Method | None,
+        path: Path,
+        shape: tuple[int, ...],
+        device: torch.device,
+        raw: bool,
+    ) -> None:
+        self.outline, self.path, self.device = outline, path, device
+        self._build, self._shape, self._raw = build, shape, raw
+        self._ready: set[Use] = set()
+        if outline is not None:
+            there = {name: tuple(tensor.shape) for name, tensor in outline.state_dict().items()}
+            if there != checkpoint.tensor_shapes(path):
+                raise checkpoint.other_network(path)
+
+    def ready_for(self, use: Use) -> Method:
+        """The method, of which the tensors that this use reads have values."""
+        if self._partial is None:
+            return self.whole
+        if use not in self._ready:
+            names = self._read_by(use)
+            if names is None:
+                return self.whole
+            self._fill(self._partial, names)
+            self._ready.add(use)
+        return self._partial
+
+    @cached_property
+    def whole(self) -> Method:
+        """All of it, optimisers too."""
+        method = self._build().to(self.device)
+        checkpoint.load(self.path, method)
+        if self._raw:
+            method.use_raw_weights()
+        return method.eval()
+
+    @cached_property
+    def _partial(self) -> Method | None:
+        return copy.deepcopy(self.outline)
+
+    def _read_by(self, use: Use) -> set[str] | None:
+        """None where that cannot be found out, or where it needs more than a checkpoint holds."""
+        outline = self.outline
+        assert outline is not None
+        if use == "decode":
+            maker = generative(outline)
+            assert maker is not None
+            function, shape = maker.decode, maker.latent_shape
+        else:
+            function, shape = outline.representation(use), self._shape
+        try:
+            names = tensors_read(outline, function, torch.empty(2, *shape, device="meta"))
+        except (RuntimeError, NotImplementedError):
+            return None
+        return names if names <= set(outline.state_dict()) else None
+
+    def _fill(self, method: Method, names: set[str]) -> None:
+        known = method.state_dict().keys()
+        stored = {name: self._stored_as(name, known) for name in names}
+        tensors = checkpoint.some_tensors(self.path, sorted(set(stored.values())))
+        filled = {name: tensors[other].to(self.device) for name, other in stored.items()}
+        method.load_state_dict(filled, strict=False, assign=True)
+        method._apply(lambda tensor: tensor)  # weights take the layout of the device they came to
+
+    def _stored_as(self, name: str, known) -> str:
+        """Raw weights stand in the place of their average: average_X follows X."""
+        other = re.sub(r"^average_(\w+)\.network\.", r"\1.", name) if self._raw else name
+        return other if other in known else name
+
+
+def newest_method(
+    config: Config, facts: DataFacts, checkpoints: Path, device: torch.device, raw: bool, report: Callable[[str], None]
+) -> tuple[PartialMethod, int]:
+    """The method of the newest whole checkpoint, with nothing of it in memory yet, and the step."""
+
+    def build() -> Method:
+        return config.build_method(facts.shape, facts.samples, facts.classes)
+
+    def used(path: Path) -> tuple[PartialMethod, int]:
+        step = checkpoint.checked_step(path, (checkpoint.METHOD,))
+        found = PartialMethod(build, outline, path, facts.shape, device, raw)
+        if outline is None:
+            _ = found.whole  # only then is it known whether it fits
+        return found, step
+
+    outline = _outline(build)
+    try:
+        return checkpoint.newest(checkpoints, report, used)
+    except (RuntimeError, MemoryError, OverflowError) as error:  # numbers that no network, or no machine, can have
+        place = checkpoints.parent
+        raise InputError(f"the network that {place} describes cannot be built: {str(error).splitlines()[0]}") from None
+
+
+def _outline(build: Callable[[], Method]) -> Method | None:
+    """The method without values and optimisers; None where it cannot be built without values."""
+    try:
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said when the run began
+            outline = build()
+    except (RuntimeError, NotImplementedError, OverflowError, MemoryError):
+        return None
+    outline.optimisers = {}
+    return outline.eval()

@@ -1,0 +1,193 @@
+"""Plain PyTorch: weights as safetensors, and one Python file that needs torch alone.
+
+The file is generated from the graph of torch's own operators, so that it exists for every network and says exactly what it
+computes, line by line, under the names of the weights.
+"""
+
+import math
+import operator
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from sao.export.plain_source import FOR_GENERATOR, FOR_IMAGES, FOR_ROWS, HEAD, TAIL
+from sao.export.whole import Scale, Whole
+
+POOLS = ("aten.mean.dim", "aten.sum.dim_IntList", "aten.select.int", "aten.flatten.using_ints")  # the last step of encoders
+
+
+def write_folder(folder: Path, whole: Whole, program: ExportedProgram, description: str) -> Callable[[np.ndarray], np.ndarray]:
+    """weights.safetensors and encoder.py, or generator.py; what runs them."""
+    names = _names(program)
+    tensors = {plain: _value(program, name).detach().contiguous().clone() for name, plain in names.items()}
+    buffers = sorted(plain for name, plain in names.items() if not _is_parameter(program, name))
+    scale = next((module for module in whole.module.modules() if isinstance(module, Scale)), None)
+    if scale is not None:
+        tensors |= {f"scale_{name}": value for name, value in scale.named_buffers()}
+        buffers += [f"scale_{name}" for name, _ in scale.named_buffers()]
+    save_file(tensors, folder / "weights.safetensors")
+    path = folder / f"{whole.kind}.py"
+    path.write_text(_source(whole, program, names, buffers, scale, description), encoding="utf-8")
+    module = _imported(path)
+
+    @torch.no_grad()
+    def run(x: np.ndarray) -> np.ndarray:
+        return module(torch.from_numpy(x)).numpy()
+
+    return run
+
+
+def _imported(path: Path) -> torch.nn.Module:
+    """Not by an import, which would leave its cache in the folder."""
+    names: dict[str, Any] = {"__file__": str(path), "__name__": "exported"}
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
+    return names["load"]()
+
+
+# --- weights -------------------------------------------------------------------------------------------------------------
+
+
+def _lifted(program: ExportedProgram) -> dict[str, tuple[str, InputKind]]:
+    """Of each input of the graph that is a tensor of the network: its name there, and its kind."""
+    found = {}
+    for given in program.graph_signature.input_specs:
+        if given.kind != InputKind.USER_INPUT:
+            assert given.target is not None
+            found[given.arg.name] = (given.target, given.kind)
+    return found
+
+
+def _names(program: ExportedProgram) -> dict[str, str]:
+    """Names in the graph, of tensors that are used, and in the file: without the path to the network that all of them share."""
+    used = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
+    targets = {name: target.split(".") for name, (target, _) in _lifted(program).items() if name in used}
+    paths = [path for path in targets.values() if len(path) > 1]
+    shared = 0
+    while paths and all(len(path) > shared + 1 and path[shared] == paths[0][shared] for path in paths):
+        shared += 1
+    return {name: ".".join(path[shared:] if len(path) > shared else path) for name, path in targets.items()}
+
+
+def _value(program: ExportedProgram, name: str) -> Tensor:
+    target = _lifted(program)[name][0]
+    return program.state_dict[target] if target in program.state_dict else program.constants[target]
+
+
+def _is_parameter(program: ExportedProgram, name: str) -> bool:
+    return _lifted(program)[name][1] == InputKind.PARAMETER
+
+
+# --- the Python file -----------------------------------------------------------------------------------------------------
+
+
+def _source(
+    whole: Whole, program: ExportedProgram, names: dict[str, str], buffers: list[str], scale: Scale | None, description: str
+) -> str:
+    body, last = _body(program, names, pooled=whole.kind == "encoder")
+    shape = tuple(whole.example.shape[1:])
+    facts = {"description": description, "buffers": buffers, "body": "\n".join(body), "last": last}
+    if whole.kind == "generator":
+        after = _after(whole, scale)
+        return (HEAD + FOR_GENERATOR + TAIL).format(**facts, shape=shape, name="Generator", after=after)
+    features = math.prod(_output(program).meta["val"].shape[1:])
+    if whole.example.dtype == torch.uint8:
+        height, width, channels = shape
+        return (HEAD + FOR_IMAGES + TAIL).format(**facts, shape=(channels, height, width), features=features, name="Encoder")
+    before = "rows" if scale is None else "(rows.double()[:, w['scale_kept']] - w['scale_mean']) / w['scale_std'] * FACTOR"
+    factor = 1.0 if scale is None else scale.factor
+    return (HEAD + FOR_ROWS + TAIL).format(
+        **facts, shape=shape, features=features, name="Encoder", before=before, factor=factor
+    )
+
+
+def _after(whole: Whole, scale: Scale | None) -> str:
+    if whole.output_name == "images":
+        return "((x + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)"
+    return "x" if scale is None else f"x.double() / {scale.factor!r} * w['scale_std'] + w['scale_mean']"
+
+
+def _output(program: ExportedProgram) -> fx.Node:
+    (node,) = (node for node in program.graph.nodes if node.op == "output")
+    (result,) = node.args[0]
+    assert isinstance(result, fx.Node)
+    return result
+
+
+def _body(program: ExportedProgram, names: dict[str, str], pooled: bool) -> tuple[list[str], str]:
+    """Lines of Python up to the last map or the tokens, in the variable x, and the expression that makes the features of x."""
+    result = _output(program)
+    last = None
+    before = result.args[0] if result.args else None
+    if pooled and str(result.target) in POOLS and isinstance(before, fx.Node) and before.meta["val"].ndim > 2:
+        last, result = result, before
+    needed = _needed(result)
+    (given,) = program.graph_signature.user_inputs
+    words = {name: f'w["{plain}"]' for name, plain in names.items()} | {str(given): "inputs"}
+    lines, place = [], ""
+    for node in program.graph.nodes:
+        if node.op != "call_function" or node not in needed:
+            continue
+        here = _place(node)
+        if here != place:
+            place = here
+            lines.append(f"        # {place}")
+        lines.append(f"        {node.name} = {_called(node, words)}")
+    lines.append(f"        return {words.get(result.name, result.name)}")
+    return lines, "x" if last is None else _called(last, {result.name: "x"})
+
+
+def _needed(result: fx.Node) -> set[fx.Node]:
+    """What the result is computed from; assertions about sizes are not."""
+    found, todo = set(), [result]
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo += node.all_input_nodes
+    return found
+
+
+def _place(node: fx.Node) -> str:
+    """The innermost module that a line belongs to, by its name in the network."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return stack[-1][0].rpartition("network.")[2] or "network" if stack else "network"
+
+
+def _called(node: fx.Node, words: dict[str, str]) -> str:
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        namespace, name = target.name().split("::")
+        packet = name.split(".")[0]
+        function = f"torch.ops.{namespace}.{packet}.{target._overloadname}"
+    elif target is operator.getitem:
+        return f"{_word(node.args[0], words)}[{_word(node.args[1], words)}]"
+    elif target.__module__ in ("_operator", "operator"):
+        function = f"operator.{target.__name__}"
+    elif target.__module__ == "math":
+        function = f"math.{target.__name__}"
+    else:
+        function = f"torch.{target.__name__}"  # of symbolic sizes
+    arguments = [_word(value, words) for value in node.args]
+    arguments += [f"{key}={_word(value, words)}" for key, value in node.kwargs.items()]
+    return f"{function}({', '.join(arguments)})"
+
+
+def _word(value: Any, words: dict[str, str]) -> str:
+    match value:
+        case fx.Node():
+            return words.get(value.name, value.name)
+        case list() | tuple():
+            return f"[{', '.join(_word(one, words) for one in value)}]"
+        case torch.device():
+            return "inputs.device"  # where the network is, not where it was traced
+        case float() if not math.isfinite(value):
+            return f'float("{value}")'
+        case _:
+            return repr(value)

@@ -1,0 +1,192 @@
+"""What is exported: the network that a run uses, in torch's own operators, with what comes before and after it.
+
+The operators of `sao.networks.cpu` cannot be exported: some are traced without an error and give wrong values.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from sao.data.samples import pixels_to_inputs
+from sao.data.tables import Standardiser
+from sao.engine.partial_method import Use
+from sao.engine.pictures import pixels_of
+from sao.engine.tensors_read import tensors_read
+from sao.methods import FeatureName, Method, generative
+from sao.model import Model
+from sao.networks.cpu import portable
+
+EXAMPLES = 3  # in the batch with which the network is traced; another number than any size in it
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A module from what a person has to what a person wants, and how `sao` itself computes the same."""
+
+    module: nn.Module  # in evaluation mode, with the weights that are used and no others
+    example: Tensor  # a batch that it takes
+    expected: Callable[[np.ndarray], np.ndarray]
+    input_name: str
+    output_name: str
+    kind: str  # "encoder" or "generator"
+
+    @property
+    def network(self) -> nn.Module:
+        """What is between the first step and the last: floating-point inputs in the network's own scale."""
+        return self.module.network  # pyright: ignore[reportReturnType]
+
+
+def whole_encoder(model: Model, feature: FeatureName = "backbone") -> Whole:
+    """uint8 images (n, h, w, c), or rows (n, d) as float64 in their original units → features (n, b)."""
+    network = _portable_network(model.method_for(feature), feature, torch.zeros(EXAMPLES, *model.facts.shape))
+    if len(model.facts.shape) == 3:
+        channels, height, width = model.facts.shape
+        module, example = OfImages(network), torch.zeros(EXAMPLES, height, width, channels, dtype=torch.uint8)
+    else:
+        standardiser = _standardiser(model)
+        columns = model.facts.shape[0] if standardiser is None else standardiser.width
+        module, example = OfRows(network, standardiser), torch.zeros(EXAMPLES, columns, dtype=torch.float64)
+    inputs = "images" if len(model.facts.shape) == 3 else "rows"
+    return Whole(module.eval(), example, lambda x: model.embed(x, feature), inputs, "features", "encoder")
+
+
+def whole_generator(model: Model) -> Whole:
+    """Latents (n, *latent_shape) as float32 → uint8 images (n, h, w, c), or rows in their original units."""
+    example = torch.zeros(EXAMPLES, *model.latent_shape)
+    network = _portable_network(model.method_for("decode"), "decode", example)
+    module = ToImages(network) if len(model.facts.shape) == 3 else ToRows(network, _standardiser(model))
+    output = "images" if len(model.facts.shape) == 3 else "rows"
+    return Whole(module.eval(), example, lambda z: model.decode(torch.from_numpy(z)), "latents", output, "generator")
+
+
+def _standardiser(model: Model) -> Standardiser | None:
+    return None if model.facts.standardiser is None else Standardiser.from_dict(model.facts.standardiser)
+
+
+# --- the network ---------------------------------------------------------------------------------------------------------
+
+
+class Function(nn.Module):
+    """One function of a method, which keeps the parts of it that the function needs."""
+
+    def __init__(self, method: Method, name: Use) -> None:
+        super().__init__()
+        self.method = method
+        self.name: Use = name
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.name != "decode":
+            return self.method.representation(self.name)(inputs)
+        maker = generative(self.method)
+        assert maker is not None
+        return maker.decode(inputs)
+
+
+def _portable_network(method: Method, name: Use, example: Tensor) -> Function:
+    """A copy of the method on the CPU, in torch's layout, of which everything is taken away that the function never reads."""
+    method = copy.deepcopy(method)
+    method.optimisers = {}
+    with portable():
+        function = Function(method.requires_grad_(False).eval(), name)
+        function._apply(lambda tensor: tensor if tensor.is_meta else tensor.cpu())
+        _fix_parametrised(function)
+        _drop_unread(function, tensors_read(function, function, example))
+    return function
+
+
+def _fix_parametrised(network: nn.Module) -> None:
+    """Weights that are computed from others (spectral normalisation) become plain weights.
+
+    Not by torch's own function: it changes the class, which the copied module shares with the one of the run.
+    """
+    for module in network.modules():
+        if parametrize.is_parametrized(module):
+            names = [name for name, _ in module.parametrizations.named_children()]  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+            values = {name: getattr(module, name).detach() for name in names}
+            del module.parametrizations
+            module.__class__ = type(module).__bases__[0]
+            for name, value in values.items():
+                module.register_parameter(name, nn.Parameter(value, requires_grad=False))
+
+
+def _drop_unread(network: nn.Module, read: set[str]) -> None:
+    """Modules with tensors of which none is read, and such tensors; modules without any tensor stay."""
+    for name, module in list(network.named_modules(remove_duplicate=False)):
+        prefix = f"{name}." if name else ""
+        for child, inner in list(module.named_children()):
+            held = [*inner.parameters(), *inner.buffers()]
+            if held and not any(known.startswith(f"{prefix}{child}.") for known in read):
+                setattr(module, child, None)
+        for tensors in (module._parameters, module._buffers):
+            for own in [own for own, tensor in tensors.items() if tensor is not None and f"{prefix}{own}" not in read]:
+                tensors[own] = None
+
+
+# --- before and after it -------------------------------------------------------------------------------------------------
+
+
+class OfImages(nn.Module):
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network(pixels_to_inputs(images))
+
+
+class OfRows(nn.Module):
+    """In double precision up to the network: a column may have a mean that is large against its deviation."""
+
+    def __init__(self, network: nn.Module, standardiser: Standardiser | None) -> None:
+        super().__init__()
+        self.network = network
+        self.scale = None if standardiser is None else Scale(standardiser)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.network((rows if self.scale is None else self.scale(rows)).to(torch.float32))
+
+
+class ToImages(nn.Module):
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, latents: Tensor) -> Tensor:
+        return pixels_of(self.network(latents))
+
+
+class ToRows(nn.Module):
+    def __init__(self, network: nn.Module, standardiser: Standardiser | None) -> None:
+        super().__init__()
+        self.network = network
+        self.scale = None if standardiser is None else Scale(standardiser)
+
+    def forward(self, latents: Tensor) -> Tensor:
+        rows = self.network(latents)
+        return rows if self.scale is None else self.scale.invert(rows)
+
+
+class Scale(nn.Module):
+    """The standardiser of a run as tensors."""
+
+    kept: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, standardiser: Standardiser) -> None:
+        super().__init__()
+        self.factor = standardiser.factor
+        self.register_buffer("kept", torch.tensor(standardiser.kept))
+        self.register_buffer("mean", torch.tensor(standardiser.mean, dtype=torch.float64))
+        self.register_buffer("std", torch.tensor(standardiser.std, dtype=torch.float64))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return (rows.to(torch.float64).index_select(1, self.kept) - self.mean) / self.std * self.factor
+
+    def invert(self, rows: Tensor) -> Tensor:
+        return rows.to(torch.float64) / self.factor * self.std + self.mean

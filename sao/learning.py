@@ -1,0 +1,43 @@
+"""Training as a plain function: `model = sao.train(data, steps=500)`."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from sao.commands.training import start
+from sao.config import load_preset
+from sao.data.objects import readable
+from sao.errors import InputError
+from sao.model import Model, load
+
+IN_MEMORY = "an object in memory"  # stands in a run where a path would
+
+
+def train(
+    data: Any,
+    out: str | os.PathLike[str] = "runs/python",
+    *,
+    labels: Any = None,
+    steps: int | None = None,
+    options: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Model:
+    """Learn from data, write a run folder as `sao train` does, and return the model.
+
+    `data` is a path, the name of a data set, an array, a tensor, a list of pictures or of paths, a data set of torch,
+    torchvision or Hugging Face, or a table of pandas. `labels`, where given, are for evaluation only. `options` are those of
+    the configuration by their dotted names, for example {"train.batch": 64}; the rest is chosen to fit the data.
+    """
+    named = isinstance(data, str | os.PathLike)
+    if named and labels is not None:
+        raise InputError("labels are for data in memory: a path or a data set has its own")
+    by_hand = {key: value if isinstance(value, str) else json.dumps(value) for key, value in (options or {}).items()}
+    by_hand["data.source"] = os.fspath(data) if named else IN_MEMORY
+    if steps is not None:
+        by_hand["train.steps"] = str(steps)
+    config = load_preset("own", by_hand)
+    code = start(config, Path(out), overwrite, by_hand, None if named else readable(data, labels))
+    if code not in (0, 130):  # 130: it was interrupted, and what was learnt is kept
+        raise InputError(f"the training in {out} did not end well; what was said is in {Path(out) / 'log.txt'}")
+    return load(out)

@@ -1,0 +1,246 @@
+"""Whatever a person has in Python gives the same images as the files that it came from."""
+
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sao.data.cache import Cache
+from sao.data.items import encoded
+from sao.data.objects import holds_pictures, pictures_of, readable
+from sao.data.samples import Images, Vectors
+from sao.data.spool import spooled
+from sao.data.user_files import open_for_embedding, open_path
+from sao.errors import InputError
+from sao.torchvision_import import torchvision_datasets
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SAO_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """24 pictures of 16x16 in two classes."""
+    draws = np.random.default_rng(0)
+    for index in range(24):
+        place = tmp_path / "pictures" / ("cat" if index % 3 else "dog")
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draws.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(place / f"{index:02d}.png")
+    return tmp_path / "pictures"
+
+
+def paths_of(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.png"))
+
+
+def opened(path: Path) -> Image.Image:
+    with Image.open(path) as image:
+        image.load()
+        return image
+
+
+class Pairs(torch.utils.data.Dataset):
+    """A map-style data set of (picture, label)."""
+
+    def __init__(self, paths: list[Path], change=lambda image: image) -> None:
+        self.paths, self.change, self.asked = paths, change, 0
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int):
+        self.asked += 1
+        return self.change(opened(self.paths[index])), int(self.paths[index].parent.name == "dog")
+
+
+def as_tensor(image: Image.Image) -> torch.Tensor:
+    """As torchvision's ToTensor."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
+
+
+def in_hugging_face(folder: Path):
+    import datasets
+
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    rows = {"image": [str(path) for path in paths_of(folder)], "label": [path.parent.name for path in paths_of(folder)]}
+    return datasets.Dataset.from_dict(rows, features=features)
+
+
+KINDS = {
+    "pictures": lambda folder: [opened(path) for path in paths_of(folder)],
+    "paths": paths_of,
+    "texts": lambda folder: [str(path) for path in paths_of(folder)],
+    "array": lambda folder: np.stack([np.array(opened(path)) for path in paths_of(folder)]),
+    "tensor": lambda folder: torch.stack([as_tensor(opened(path)) for path in paths_of(folder)]),
+    "torch data set": lambda folder: Pairs(paths_of(folder)),
+    "torch data set of tensors": lambda folder: Pairs(paths_of(folder), as_tensor),
+    "torchvision": lambda folder: torchvision_datasets().ImageFolder(str(folder)),
+    "Hugging Face": in_hugging_face,
+    "pandas": lambda folder: __import__("pandas").DataFrame({"path": [str(path) for path in paths_of(folder)], "size": 3}),
+    "stream": lambda folder: (opened(path) for path in paths_of(folder)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_object_gives_the_pixels_of_the_files(kind, folder):
+    expected = open_for_embedding(folder, shape=(3, 16, 16))[0]
+    found = open_for_embedding(readable(KINDS[kind](folder)), shape=(3, 16, 16))[0]
+    assert isinstance(expected, Images)
+    assert isinstance(found, Images)
+    np.testing.assert_array_equal(np.asarray(found.pixels), np.asarray(expected.pixels))
+
+
+@pytest.mark.parametrize("kind", ["torch data set", "torchvision", "Hugging Face", "paths"])
+def test_labels_come_along(kind, folder):
+    dataset = open_path(readable(KINDS[kind](folder))).dataset
+    assert dataset.classes == 2
+    assert dataset.train.labels is not None
+    assert dataset.train.class_names is not None
+    assert sorted(np.bincount(np.concatenate([dataset.train.labels, dataset.test.labels]))) == [8, 16]
+    if kind != "torch data set":
+        assert list(dataset.train.class_names) == ["cat", "dog"]
+
+
+def test_names_are_paths_where_they_are_known(folder):
+    found = open_for_embedding(readable(KINDS["torchvision"](folder)), shape=(3, 16, 16))[0]
+    assert list(found.names or []) == [str(path.relative_to(folder)) for path in paths_of(folder)]
+
+
+def test_parts_of_hugging_face_stay_parts(folder):
+    import datasets
+
+    whole = in_hugging_face(folder)
+    both = datasets.DatasetDict({"train": whole.select(range(16)), "test": whole.select(range(16, 24))})
+    dataset = open_path(readable(both)).dataset
+    assert (len(dataset.train), len(dataset.test)) == (16, 8)
+    assert dataset.test.names is not None
+    assert dataset.test.names[0] == "test row 0"
+
+
+def test_a_table_of_numbers_keeps_the_names_of_its_columns():
+    import pandas
+
+    draws = np.random.default_rng(0)
+    frame = pandas.DataFrame({"a": draws.normal(size=30), "b": draws.normal(size=30), "label": ["x", "y"] * 15})
+    assert not holds_pictures(frame)
+    found = open_path(readable(frame))
+    assert isinstance(found.dataset.train, Vectors)
+    assert found.standardiser is not None
+    assert found.standardiser.columns == ("a", "b")
+    assert found.dataset.classes == 2
+
+
+def test_what_is_decoded_is_not_asked_for_again(folder):
+    """Of Hugging Face, whose fingerprint says whether it has changed."""
+    whole = in_hugging_face(folder)
+    open_for_embedding(readable(whole), shape=(3, 16, 16))
+    again = readable(whole)
+    calls = []
+    original = type(whole).__getitem__
+    try:
+        type(whole).__getitem__ = lambda self, key: calls.append(key) or original(self, key)
+        open_for_embedding(again, shape=(3, 16, 16))
+    finally:
+        type(whole).__getitem__ = original
+    assert not [key for key in calls if isinstance(key, int)]
+
+
+def test_a_stream_goes_on_where_it_was_cut(folder, tmp_path):
+    cache, asked = Cache(tmp_path / "spool"), []
+
+    def stream(stop: int | None):
+        for index, path in enumerate(paths_of(folder)):
+            if index == stop:
+                raise ConnectionError("gone")
+            asked.append(index)
+            yield opened(path)
+
+    with pytest.raises(InputError, match=r"broke off \(ConnectionError: gone\); what came before is kept"):
+        spooled(stream(15), cache)
+    (place,) = cache.folder.iterdir()
+    kept = (place / "items.bin").stat().st_size
+    assert len((place / "index.jsonl").read_text().splitlines()) == 15
+    (place / "items.bin").write_bytes((place / "items.bin").read_bytes() + b"cut short by a kill")
+    found = spooled(stream(None), cache)
+    assert len(found.entries) == 24
+    assert (place / "items.bin").stat().st_size == kept // 15 * 24
+    asked.clear()
+    again = spooled(stream(None), cache)
+    assert len(asked) == 8  # those by which it is known again
+    assert list(again.load()) == [encoded(opened(path)) for path in paths_of(folder)]
+
+
+@pytest.mark.parametrize("item", [object(), np.full((8, 8), np.nan), np.zeros((2, 2, 2, 2)), torch.full((3, 8, 8), 7.0), None])
+def test_a_bad_item_is_named_and_not_used(item, folder):
+    items = [opened(path) for path in paths_of(folder)]
+    items[3] = item
+    found, skipped, _ = open_for_embedding(readable(items), shape=(3, 16, 16))
+    assert len(found) == 23
+    assert [one.name for one in skipped] == ["row 3"]
+    with pytest.raises(InputError, match="row 3"):
+        pictures_of(items, (3, 16, 16))
+
+
+def test_what_is_no_data_is_one_line():
+    with pytest.raises(InputError, match="data of type int is not known"):
+        readable(3)
+    with pytest.raises(InputError, match="there are no samples"):
+        readable([])
+
+
+# --- files of the same kinds -------------------------------------------------------------------------------------------------
+
+
+def test_a_text_file_of_paths(folder, tmp_path):
+    lines = [os.path.relpath(path, tmp_path) for path in paths_of(folder)]
+    (tmp_path / "list.txt").write_text("# pictures\n" + "\n".join([*lines, "pictures/missing.png"]) + "\n")
+    found, skipped, _ = open_for_embedding(tmp_path / "list.txt", shape=(3, 16, 16))
+    assert list(found.names or []) == lines
+    assert [one.name for one in skipped] == ["pictures/missing.png"]
+    assert open_path(tmp_path / "list.txt").dataset.classes == 2
+    (tmp_path / "numbers.txt").write_text("\n".join("1.5,2,3" if index % 2 else "4,5,6.5" for index in range(20)))
+    assert isinstance(open_path(tmp_path / "numbers.txt").dataset.train, Vectors)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_tables_of_images_as_hugging_face_writes_them(kind, folder, tmp_path):
+    import datasets
+
+    stored = in_hugging_face(folder)
+    rows = [{"bytes": path.read_bytes(), "path": path.name} for path in paths_of(folder)]
+    features = datasets.Features({"image": datasets.Image(), "label": stored.features["label"]})
+    whole = datasets.Dataset.from_dict({"image": rows, "label": stored["label"]}, features=features)
+    if kind == "parquet":
+        whole.to_parquet(str(tmp_path / "t.parquet"))
+    else:
+        from pyarrow import ipc
+
+        with ipc.new_stream(str(tmp_path / "t.arrow"), whole.data.table.schema) as writer:
+            writer.write_table(whole.data.table)
+    dataset = open_path(tmp_path / f"t.{kind}").dataset
+    assert list(dataset.train.class_names or []) == ["cat", "dog"]
+    found = open_for_embedding(tmp_path / f"t.{kind}", shape=(3, 16, 16))[0]
+    assert list(found.names or []) == [path.name for path in paths_of(folder)]
+    expected = open_for_embedding(folder, shape=(3, 16, 16))[0]
+    assert isinstance(found, Images)
+    assert isinstance(expected, Images)
+    np.testing.assert_array_equal(np.asarray(found.pixels), np.asarray(expected.pixels))
+
+
+def test_heic_without_its_plug_in_and_avif(tmp_path):
+    from PIL import features
+
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100))
+    with pytest.raises(InputError, match=r"a\.heic: a HEIC picture: pip install pillow-heif"):
+        open_for_embedding(tmp_path / "a.heic", shape=(3, 8, 8))
+    if features.check("avif"):
+        stream = io.BytesIO()
+        Image.new("RGB", (16, 16), "red").save(stream, "AVIF")
+        (tmp_path / "b.avif").write_bytes(stream.getvalue())
+        assert len(open_for_embedding(tmp_path / "b.avif", shape=(3, 16, 16))[0]) == 1

@@ -1,0 +1,235 @@
+"""Exported networks compute what the run computes, or nothing is written; they need no sao."""
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from torch import nn
+
+import sao
+from sao.cli import main
+from sao.data.samples import Dataset, Images, Vectors
+from sao.data.tables import Standardiser
+from sao.engine import checkpoint
+from sao.engine.loop import new_method
+from sao.engine.run import DataFacts, Run
+from sao.errors import InputError
+from sao.export import Whole, whole_encoder, whole_generator, write
+
+ENCODERS = {  # the paper's own is that of the other tests
+    "resnet, spectral": {"method__spectral_normalisation": "true"},
+    "resnet, batch norm": {"method": "simclr", "encoder": "resnet", "encoder__norm": "batch", "encoder__widths": "[4, 8]"},
+    "biggan": {"method": "biggan"},
+    "vit": {"method": "mae"},
+    "unet": {"method": "ddpm"},
+    "convolutions": {"method": "self_conditioned"},
+    "style": {"method": "stylegan2"},
+}
+
+
+def run_of(folder: Path, data: Dataset | None = None, standardiser: Standardiser | None = None, **options) -> Path:
+    """A run whose weights and statistics are all away from where they begin, as after training."""
+    data, settings = data or tiny.dataset(), tiny.config(**options)
+    facts = DataFacts.of(data, None if standardiser is None else standardiser.to_dict())
+    run = Run.create(folder, settings, facts)
+    method = new_method(settings, data, torch.device("cpu"))
+    draws = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, tensor in method.state_dict().items():
+            if tensor.is_floating_point() and not name.endswith(("._u", "._v")):
+                tensor += 0.1 * torch.rand(tensor.shape, generator=draws)
+    checkpoint.save(run.checkpoints, method, 3, keep=1)
+    return folder
+
+
+def images(n: int = 20) -> np.ndarray:
+    test = tiny.dataset().test
+    assert isinstance(test, Images)
+    return np.ascontiguousarray(test.pixels[:n])
+
+
+def table() -> tuple[Dataset, Standardiser, np.ndarray]:
+    """Rows with a column that never varies and one whose mean is large against its deviation."""
+    draws = np.random.default_rng(0)
+    rows = np.stack([draws.normal(1e7, 3, 80), np.full(80, 5.0), draws.normal(0, 1, 80), draws.normal(-2, 9, 80)], axis=1)
+    standardiser = Standardiser.fit(rows, ["a", "b", "c", "d"], 16.0, seed=0)
+    samples = Vectors(standardiser.apply(rows))
+    return Dataset("rows", samples, samples), standardiser, rows
+
+
+VECTORS = {
+    "encoder": "perceptron",
+    "encoder__width": "16",
+    "method__generator__width": "8",
+    "method__generator__latent_size": "8",
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return run_of(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.mark.parametrize("options", ENCODERS.values(), ids=ENCODERS)
+def test_every_encoder_as_onnx_and_as_plain_torch(options, tmp_path):
+    model = sao.load(run_of(tmp_path / "run", **options))
+    expected = model.embed(images())
+    for name in ("e.onnx", "folder"):  # a .pt2 file is the program that an .onnx file is made of; see the tests below
+        difference, function = write(tmp_path / name, whole_encoder(model), images(), "An encoder.")
+        assert difference <= 1e-4
+        assert (tmp_path / name).exists()
+        found = function(images(7))
+        assert found.shape == (7, expected.shape[1])
+        np.testing.assert_allclose(found, expected[:7], rtol=0, atol=1e-4 * np.abs(expected).max())
+    assert np.ptp(expected, axis=0).max() > 1e-3  # features that do not depend on the image would agree with anything
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("ending", ["onnx", "pt2", "folder"])
+def test_rows_come_in_their_original_units(ending, tmp_path):
+    data, standardiser, rows = table()
+    model = sao.load(run_of(tmp_path / "run", data, standardiser, **VECTORS))
+    target = tmp_path / (f"e.{ending}" if ending != "folder" else "folder")
+    _, function = write(target, whole_encoder(model), rows, "An encoder.")
+    expected = model.embed(rows)
+    np.testing.assert_allclose(function(rows[:3]), expected[:3], rtol=0, atol=1e-4 * np.abs(expected).max())
+    latents = np.random.default_rng(1).normal(size=(6, 8)).astype(np.float32)
+    _, function = write(target.with_name(f"g{target.suffix}"), whole_generator(model), latents, "A generator.")
+    np.testing.assert_allclose(function(latents), model.decode(torch.from_numpy(latents)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["g.onnx", "folder"])
+def test_the_generator_too(run, name, tmp_path):
+    model = sao.load(run)
+    latents = np.random.default_rng(0).normal(size=(9, 8)).astype(np.float32)
+    _, function = write(tmp_path / name, whole_generator(model), latents, "A generator.")
+    drawn, expected = function(latents), model.decode(torch.from_numpy(latents))
+    assert drawn.dtype == np.uint8
+    assert drawn.shape == expected.shape == (9, 8, 8, 1)
+    assert np.abs(drawn.astype(int) - expected.astype(int)).max() <= 1
+    assert np.ptp(expected) > 10
+
+
+def test_an_onnx_file_has_the_scaling_inside_and_a_batch_of_any_length(run, tmp_path):
+    import onnxruntime
+
+    assert main(["export", str(run), "-o", str(tmp_path / "e.onnx"), "--feature", "embedding"]) == 0
+    session = onnxruntime.InferenceSession(str(tmp_path / "e.onnx"))
+    (given,), (made,) = session.get_inputs(), session.get_outputs()
+    assert (given.name, given.type, given.shape[1:]) == ("images", "tensor(uint8)", [8, 8, 1])
+    assert isinstance(given.shape[0], str)
+    assert made.name == "features"
+    for n in (1, 13):
+        found = session.run(None, {"images": images(n)})[0]
+        np.testing.assert_allclose(found, sao.load(run).embed(images(n), "embedding"), atol=1e-4)
+
+
+def test_the_operators_for_the_cpu_would_be_wrong_and_are_found_out(run, tmp_path, monkeypatch):
+    """What is written without the switch differs from the run: an error, and no file."""
+    for name in ("whole", "writing"):
+        monkeypatch.setattr(importlib.import_module(f"sao.export.{name}"), "portable", nullcontext)
+    with pytest.raises(InputError, match=r"differs from the run|cannot be exported"):
+        write(tmp_path / "e.onnx", whole_encoder(sao.load(run)), images(), "An encoder.")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["e.pt2", "folder"])
+def test_what_differs_is_not_written(run, name, tmp_path):
+    whole = whole_encoder(sao.load(run))
+    wrong = Whole(whole.module, whole.example, lambda x: whole.expected(x) * 1.001, "images", "features", "encoder")
+    with pytest.raises(InputError, match=r"differs from the run by 1\.0e-03"):
+        write(tmp_path / name, wrong, images(), "An encoder.")
+    assert not list(tmp_path.iterdir())
+
+
+ALONE = """
+import sys
+for name in ("sao", "safetensors", "timm"):
+    sys.modules[name] = None  # importing it fails
+sys.path.insert(0, sys.argv[1])
+import torch
+from encoder import load
+model = load()
+images = torch.frombuffer(bytearray(open(sys.argv[2], "rb").read()), dtype=torch.uint8).reshape(5, 8, 8, 1)
+features = model(images)
+maps = model.forward_features(model.prepared(images))
+assert maps.ndim == 4 and maps.shape[1] == model.num_features == features.shape[1], maps.shape
+assert torch.equal(model.forward_head(maps), features)
+assert model.pretrained_cfg["input_size"] == (1, 8, 8)
+features.sum().backward()  # it can be trained further
+assert all(p.grad is not None for p in model.parameters())
+assert set(model.state_dict()) == set(__import__("encoder").read_weights())
+model.half().float()
+print(",".join(str(value) for value in features.flatten().tolist()))
+"""
+
+
+def test_the_folder_needs_torch_alone(run, tmp_path):
+    assert main(["export", str(run), "-o", str(tmp_path / "plain")]) == 0
+    assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == ["encoder.py", "weights.safetensors"]
+    (tmp_path / "images").write_bytes(images(5).tobytes())
+    words = [sys.executable, "-c", ALONE, str(tmp_path / "plain"), str(tmp_path / "images")]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    expected = sao.load(run).embed(images(5))
+    np.testing.assert_allclose(np.fromstring(done.stdout, sep=",").reshape(expected.shape), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_only_the_network_that_is_used_is_written(run):
+    model = sao.load(run)
+    whole = whole_encoder(model)
+    used = sum(p.numel() for p in whole.module.parameters())
+    discriminator = model.method.get_submodule("average_discriminator.network")
+    encoder = discriminator.encoder
+    assert isinstance(encoder, nn.Module)
+    assert used == sum(p.numel() for p in encoder.parameters())
+
+
+def test_the_command_says_what_it_did(run, tmp_path, capsys):
+    assert main(["export", str(run), "-o", str(tmp_path / "g.pt2"), "--generator"]) == 0
+    said = capsys.readouterr().out
+    assert "generator of step 3 in" in said
+    assert "latents (nx8, float32) → images" in said
+    assert "agrees with the run on 64 latents" in said
+    assert "samples/s" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["RUN", "-o", "e.tflite"], "must end in .onnx or .pt2"),
+        (["RUN", "-o", "full"], "full exists and is not an empty folder"),
+        (["nowhere", "-o", "e.pt2"], "is not a run"),
+        (["RUN", "-o", "e.pt2", "--data", "nothing"], "there is no file or folder nothing"),
+    ],
+)
+def test_bad_input_is_one_line(run, arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("full").mkdir()
+    Path("full/file").touch()
+    assert main(["export", *(str(run) if word == "RUN" else word for word in arguments)]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+def test_a_missing_package_is_one_line(run, tmp_path, monkeypatch, capsys):
+    known = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == "onnxruntime" else known(name, *more))
+    assert main(["export", str(run), "-o", str(tmp_path / "e.onnx")]) == 2
+    assert "writing .onnx needs onnxruntime: pip install 'sao[export]'" in capsys.readouterr().err
+
+
+def test_a_generator_that_draws_on_its_way_is_refused_in_one_line(tmp_path):
+    model = sao.load(run_of(tmp_path / "run", method="ddpm"))
+    with pytest.raises(InputError, match="generator of this run cannot be exported in this form"):
+        write(tmp_path / "g.pt2", whole_generator(model), np.zeros((3, 1, 8, 8), np.float32), "A generator.")
+    assert not (tmp_path / "g.pt2").exists()

@@ -1,0 +1,110 @@
+"""In a notebook a run, a table of metrics and a sheet of clusters show themselves; the example does what it says."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+
+import sao
+from sao.data.samples import Images, Vectors
+from sao.engine.cluster_sheet import ClusterSheet
+from sao.engine.evaluate import Evaluation
+from sao.evaluation.result import Metric
+
+NOTEBOOK = Path(__file__).parents[1] / "docs" / "example.ipynb"
+
+
+class Reader(HTMLParser):
+    """Tags, and the text of every cell."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.attributes: list[dict] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes.append(dict(attrs))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return sao.load(tiny.trained(tmp_path_factory.mktemp("runs") / "run", train__steps=2)[0].folder)
+
+
+def test_a_run_shows_what_was_trained_on_what(model):
+    found = Reader(model._repr_html_())
+    assert "structural" in found.texts
+    assert "digits: 1437 samples of 1x8x8" in found.texts
+    assert "2 of 2" in found.texts
+
+
+def test_metrics_are_a_table_with_their_protocols():
+    metrics = [Metric("kmeans", 0.5, None, {"seed": 3}), Metric("raw/kmeans", 0.25, None, {"seed": 3})]
+    metrics.append(Metric("<b>x", float("nan"), None, {"caution": "too <few> rows"}))
+    found = Reader(Evaluation(metrics, None, 10, 5)._repr_html_())
+    assert {"learnt", "raw", "kmeans", "0.500", "0.250", "<b>x"} <= set(found.texts)
+    assert "b" not in found.tags
+    assert {"title": "seed: 3"} in found.attributes
+    assert any("too <few> rows" in text for text in found.texts)
+
+
+def test_the_one_evaluator_measures_a_model(model):
+    dataset = tiny.dataset()
+    found = model.evaluate(dataset)
+    assert {"kmeans_accuracy", "raw/svm"} & {metric.name for metric in found.metrics} or found.metrics
+    assert found.verdict is not None
+    assert (found.n_train, found.n_test) == (1437, 360)
+
+
+def test_a_sheet_of_clusters_is_a_picture_or_a_table(model):
+    samples = tiny.dataset().test
+    assert isinstance(samples, Images)
+    sheet = model.clusters(samples, k=4)
+    assert sheet.counts.sum() == 360
+    found = Reader(sheet._repr_html_())
+    assert found.tags == ["img"]
+    assert found.attributes[0]["src"].startswith("data:image/png;base64,")
+    rows = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
+    names = [f"<i>{index}" for index in range(30)]
+    found = Reader(ClusterSheet.of(rows, Vectors(rows, names=names), 2)._repr_html_())
+    assert "i" not in found.tags
+    assert any("<i>" in text for text in found.texts)
+
+
+def cells() -> list[dict]:
+    return [cell for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+
+
+def test_the_example_was_executed():
+    assert len(cells()) >= 4
+    for number, cell in enumerate(cells(), start=1):
+        assert cell["execution_count"] == number
+    shown = [output for cell in cells() for output in cell["outputs"] if "text/html" in output.get("data", {})]
+    assert len(shown) >= 3
+
+
+def test_the_example_runs(tmp_path, monkeypatch):
+    """Its cells in order, with few steps; what ends a cell shows itself."""
+    import ast
+
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    shown = 0
+    for cell in cells():
+        tree = ast.parse("".join(cell["source"]).replace("steps=100", "steps=3"))
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "cell", "exec"), names)
+        if last is not None:
+            assert isinstance(last, ast.Expr)
+            value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+            shown += hasattr(value, "_repr_html_")
+    assert shown >= 3
