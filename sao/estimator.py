@@ -101,7 +101,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
     ) -> None:
         self.n_clusters = n_clusters
         self.steps = steps
-        self.feature = feature
+        self.feature: FeatureName = feature
         self.options = options
         self.device = device
         self.random_state = random_state

@@ -40,4 +40,4 @@ def train(
     code = start(config, Path(out), overwrite, by_hand, None if named else readable(data, labels))
     if code not in (0, 130):  # 130: it was interrupted, and what was learnt is kept
         raise InputError(f"the training in {out} did not end well; what was said is in {Path(out) / 'log.txt'}")
-    return load(out)
+    return load(Path(out))

@@ -63,7 +63,8 @@ class ClusterSheet:
     def _repr_html_(self) -> str:
         """The sheet itself; of vectors the names of the most central rows."""
         if self.pixels is None:
-            rows = [[_said(k, count), ", ".join(self.names[i] for i in self.central(k))] for k, count in enumerate(self.counts)]
+            names = list(map(str, self.names))
+            rows = [[_said(k, count), ", ".join(names[i] for i in self.central(k))] for k, count in enumerate(self.counts)]
             return table(rows, ["cluster", "most central"])
         stream = io.BytesIO()
         self.picture().save(stream, "PNG")

@@ -77,7 +77,9 @@ def _names(program: ExportedProgram) -> dict[str, str]:
 
 def _value(program: ExportedProgram, name: str) -> Tensor:
     target = _lifted(program)[name][0]
-    return program.state_dict[target] if target in program.state_dict else program.constants[target]
+    value = program.state_dict[target] if target in program.state_dict else program.constants[target]
+    assert isinstance(value, Tensor)
+    return value
 
 
 def _is_parameter(program: ExportedProgram, name: str) -> bool:

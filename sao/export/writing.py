@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -100,7 +101,7 @@ def _network_example(whole: Whole) -> torch.Tensor:
 
 def _save_onnx(path: Path, whole: Whole) -> None:
     program = program_of(whole.module, whole.example)
-    names = {"input_names": [whole.input_name], "output_names": [whole.output_name]}
+    names: dict[str, Any] = {"input_names": [whole.input_name], "output_names": [whole.output_name]}
     exported = torch.onnx.export(program, (), dynamo=True, opset_version=OPSET, verbose=False, **names)
     assert exported is not None
     exported.save(path, external_data=False)

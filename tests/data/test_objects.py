@@ -101,6 +101,7 @@ def test_labels_come_along(kind, folder):
     dataset = open_path(readable(KINDS[kind](folder))).dataset
     assert dataset.classes == 2
     assert dataset.train.labels is not None
+    assert dataset.test.labels is not None
     assert dataset.train.class_names is not None
     assert sorted(np.bincount(np.concatenate([dataset.train.labels, dataset.test.labels]))) == [8, 16]
     if kind != "torch data set":

@@ -127,7 +127,7 @@ def test_an_onnx_file_has_the_scaling_inside_and_a_batch_of_any_length(run, tmp_
     assert isinstance(given.shape[0], str)
     assert made.name == "features"
     for n in (1, 13):
-        found = session.run(None, {"images": images(n)})[0]
+        found = np.asarray(session.run(None, {"images": images(n)})[0])
         np.testing.assert_allclose(found, sao.load(run).embed(images(n), "embedding"), atol=1e-4)
 
 
