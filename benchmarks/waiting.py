@@ -125,11 +125,13 @@ def main() -> None:
         print(f"{count} images, {used:.1f} GB on the disk, written in {time.perf_counter() - started:.0f} s\n", flush=True)
         print("| steps | rows are read | step, ms | waits, ms | share | MB of rows | MB from the disk |")
         print("|---|---|---|---|---|---|---|")
-        for case in PAUSED if options.pause is not None else ():
-            print(measure_pauses(path, *case, options.pause), flush=True)
-        for case in CASES if options.pause is None else ():
-            for ahead in (True, False):
-                print(measure(path, *case, ahead), flush=True)
+        if options.pause is not None:
+            for case in PAUSED:
+                print(measure_pauses(path, *case, options.pause), flush=True)
+        else:
+            for case in CASES:
+                for ahead in (True, False):
+                    print(measure(path, *case, ahead), flush=True)
     finally:
         if not options.keep:
             path.unlink(missing_ok=True)

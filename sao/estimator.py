@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
@@ -107,7 +106,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from X; y is ignored. Ctrl-C ends the training early and keeps what was learnt."""
         check_feature(self.feature)
         x = self._checked(X, reset=True)
@@ -132,17 +131,17 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         self.labels_ = found.assign(features).numpy()
         return self
 
-    def transform(self, X: ArrayLike) -> np.ndarray:
+    def transform(self, X: Any) -> np.ndarray:
         """Features (n, d): float64 for tables of float64, else float32."""
         check_is_fitted(self)
         x = self._checked(X, reset=False)
         return self._features(self.model_.samples(x)).astype(np.float64 if x.dtype == np.float64 else np.float32)
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
+    def predict(self, X: Any) -> np.ndarray:
         """The cluster of each sample."""
         return self._nearest(X)[0]
 
-    def score(self, X: ArrayLike, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None) -> float:
         """Mean cosine between the features of a sample and its nearest centroid, at most 1: how tight the clusters are.
 
         It knows nothing of labels: it compares seeds or numbers of clusters of one setting, not the worth of features.
@@ -318,7 +317,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         parts = [function(samples.inputs(slice(i, i + chunk)).to(precision)) for i in range(0, len(samples), chunk)]
         return torch.cat(parts).cpu().numpy()
 
-    def _nearest(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    def _nearest(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Cluster and cosine with its centroid."""
         check_is_fitted(self)
         features = self._features(self.model_.samples(self._checked(X, reset=False)))

@@ -94,9 +94,15 @@ class Model:
         samples = self.samples(x)
         return ClusterSheet.of(self.embed(samples), samples, wanted, seed)
 
+    def untrained(self) -> Method:
+        """The learner as it was before its first step."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said when the run began
+            return self.config.build_method(self.facts.shape, self.facts.samples, self.facts.classes).to(self.device).eval()
+
     def evaluate(self, data: Dataset | Samples, seed: int = 0) -> Evaluation:
         """What the features are worth beside doing nothing, by the one evaluator; in a notebook a table."""
-        untrained = self.config.build_method(self.facts.shape, self.facts.samples, self.facts.classes).to(self.device).eval()
+        untrained = self.untrained()
         learnt = self.method_for("backbone")
         facts = {"weights": weights_used(learnt)}
         return measure(representations(learnt, data, SUMMARISED, seed, untrained, facts=facts), SUMMARISED, seed)

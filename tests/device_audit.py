@@ -124,12 +124,12 @@ def _refused(function: FunctionType) -> Callable[..., None]:
 @contextmanager
 def fused_optimisers() -> Iterator[None]:
     """Torch has kernels of fused optimisers for this device too, but does not list it among those that it supports."""
-    supported = torch_optimizer._get_fused_kernels_supported_devices
-    torch_optimizer._get_fused_kernels_supported_devices = lambda: [*supported(), META.type]
+    supported = torch_optimizer._get_fused_kernels_supported_devices  # pyright: ignore[reportPrivateImportUsage]
+    torch_optimizer._get_fused_kernels_supported_devices = lambda: [*supported(), META.type]  # pyright: ignore[reportPrivateImportUsage]
     try:
         yield
     finally:
-        torch_optimizer._get_fused_kernels_supported_devices = supported
+        torch_optimizer._get_fused_kernels_supported_devices = supported  # pyright: ignore[reportPrivateImportUsage]
 
 
 def moved(method: Method) -> Method:

@@ -74,10 +74,7 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
     of_features = None if names is None else [name for name in names if name not in GENERATION]
     plan, pairs = _plan(of_features, rows, arguments), None
     if names is None or of_features:
-        untrained = None
-        if names is None:
-            about = model.facts
-            untrained = model.config.build_method(about.shape, about.samples, about.classes).to(model.device).eval()
+        untrained = model.untrained() if names is None else None
         pairs = representations(method, dataset, plan, arguments.seed, untrained, arguments.feature, facts, extract_together)
 
     def measure() -> None:

@@ -79,8 +79,8 @@ def _working_bytes(n: int, m: int, columns: int, labelled: bool) -> int:
 
 def _computed(names: tuple[str, ...]) -> set[str]:
     """What is computed for these metrics: several come of one clustering, two of one search for neighbours."""
-    shared = dict.fromkeys(("kmeans_best", "nmi", "purity", "ari"), "kmeans") | dict.fromkeys(MANIFOLD, "manifold")
-    shared["knn5"] = "knn1"
+    shared: dict[str, str] = {"knn5": "knn1", **dict.fromkeys(MANIFOLD, "manifold")}
+    shared |= dict.fromkeys(("kmeans_best", "nmi", "purity", "ari"), "kmeans")
     return {shared.get(name, name) for name in names}
 
 

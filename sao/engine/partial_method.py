@@ -104,7 +104,9 @@ def newest_method(
     """The method of the newest whole checkpoint, with nothing of it in memory yet, and the step."""
 
     def build() -> Method:
-        return config.build_method(facts.shape, facts.samples, facts.classes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said when the run began
+            return config.build_method(facts.shape, facts.samples, facts.classes)
 
     def used(path: Path) -> tuple[PartialMethod, int]:
         step = checkpoint.checked_step(path, (checkpoint.METHOD,))
@@ -124,8 +126,7 @@ def newest_method(
 def _outline(build: Callable[[], Method]) -> Method | None:
     """The method without values and optimisers; None where it cannot be built without values."""
     try:
-        with torch.device("meta"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said when the run began
+        with torch.device("meta"):
             outline = build()
     except (RuntimeError, NotImplementedError, OverflowError, MemoryError):
         return None

@@ -169,7 +169,8 @@ def _umap_clusters(features: Tensor, k: int, seed: int) -> Tensor:
         dimensions = min(UMAP_DIMENSIONS, len(features) - 2)
         umap = UMAP(n_components=dimensions, n_neighbors=count, min_dist=0.0, metric="cosine", random_state=seed)
         coordinates = umap.fit_transform(features.cpu().numpy())
-    return torch.from_numpy(KMeans(k, n_init=RESTARTS, random_state=seed).fit_predict(coordinates)).long()
+    found = KMeans(k, n_init=RESTARTS, random_state=seed).fit_predict(coordinates)  # pyright: ignore[reportArgumentType]
+    return torch.from_numpy(found).long()
 
 
 def check_algorithm(algorithm: str) -> None:

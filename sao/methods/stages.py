@@ -20,7 +20,11 @@ def with_stages(network: nn.Module, features: Callable[[Tensor], Tensor], inputs
     """
     maps: list[Tensor] = []
     blocks = [block for part in network.modules() if isinstance(part, Encoder) for block in part.blocks_of_maps()]
-    hooks = [block.register_forward_hook(lambda _block, _inputs, output: maps.append(output)) for block in blocks]
+
+    def keep(_block: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        maps.append(output)
+
+    hooks = [block.register_forward_hook(keep) for block in blocks]
     try:
         last = features(inputs)
     finally:

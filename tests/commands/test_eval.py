@@ -34,16 +34,16 @@ def test_everything_in_one_row_for_each_representation(run, tmp_path, capsys):
     assert lines[0] == "fitted to 1437 training samples, scored on 360 held-out ones"
     rows = [line.split()[1] for line in lines if line.startswith("| ") and line[2] != " "]
     tables = len(rows) // 4
-    assert tables <= 2
+    assert tables <= 3
     assert rows == tables * ["learnt", "raw", "pca", "untrained"]
-    assert len(lines) < 20
+    assert len(lines) < 27
     assert "doing nothing (the best of raw, pca, untrained)" in lines[-1]
     metrics = read(target)
-    assert {"svm", "kmeans", "kmeans_strict", "nmi", "knn1", "probe", "probe_1pct", "effective_rank"} <= metrics.keys()
+    assert {"svm", "kmeans", "kmeans_best", "manifold", "kmeans_strict", "nmi", "knn1", "probe", "probe_1pct", "effective_rank"} <= metrics.keys()
     assert {"raw/kmeans", "pca/svm", "untrained/knn5", "raw/probe_10pct"} <= metrics.keys()
     assert metrics["kmeans"]["std"] is not None
     assert metrics["kmeans"]["protocol"]["weights"] == "ema"
-    assert metrics["svm"]["protocol"]["compared"]["corrected_for"] == 3
+    assert metrics["svm"]["protocol"]["compared"]["corrected_for"] == 4
     assert {metric["protocol"]["n_test"] for metric in metrics.values()} == {360}
     assert {metric["protocol"].get("n_train", 1437) for metric in metrics.values()} == {1437}
 

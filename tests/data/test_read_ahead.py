@@ -115,7 +115,7 @@ def test_the_rows_of_a_mapped_file_are_all_asked_for_before_the_first_is_touched
     """Whole pages of these rows and nothing else: a system reads megabytes around a page that is touched unasked."""
     mapping = Mapping(100 * 5000)
     array = np.ndarray.__new__(np.memmap, (100, 5000), np.uint8, buffer=mapping)
-    array._mmap = mapping
+    array._mmap = mapping  # pyright: ignore[reportAttributeAccessIssue]
     array[:] = np.arange(100, dtype=np.uint8)[:, None]
     into = np.empty((2, 5000), np.uint8)
     rows.read_rows(array[10:], np.array([7, 0]), into)

@@ -13,7 +13,7 @@ import_torchvision()  # torch-fidelity, an oracle here, needs it
 @pytest.fixture(scope="session")
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(train_x, train_y, test_x, test_y), float32."""
-    x, y = load_digits(return_X_y=True)
+    x, y = map(np.asarray, load_digits(return_X_y=True))
     x = x.astype(np.float32)
     order = np.random.default_rng(0).permutation(len(x))
     train, test = order[500:], order[:500]

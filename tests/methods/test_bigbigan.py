@@ -44,7 +44,7 @@ def test_steps_are_those_of_the_reference(discriminator_steps):
     networks = {name: copy.deepcopy(getattr(method, name)) for name in OPTIMISERS}
     players = {name: reference_generative.Player(networks[name], AdamW(**options)) for name, options in OPTIMISERS.items()}
     averages = [Average(copy.deepcopy(a.network), 0.8) for a in (method.average_generator, method.average_encoder)]
-    expected = reference_generative.BigBiGAN(*players.values(), *averages, discriminator_steps)
+    expected = reference_generative.BigBiGAN(*players.values(), *averages, discriminator_steps)  # pyright: ignore[reportCallIssue]
     images = generative.images(3 * BATCH, SHAPE)
     for number in range(3):
 
