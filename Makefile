@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 THREADS := 1
 
-.PHONY: help demo test lint browser bench mutants clean
+.PHONY: help demo test slow lint browser bench mutants clean
 
 help:                           ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -14,6 +14,9 @@ demo: $(VENV)/.installed        ## install everything and train on the built-in 
 
 test: $(VENV)/.installed lint browser  ## install everything and run all the tests
 	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2
+
+slow: $(VENV)/.installed        ## the tests that `make test` leaves out for their length
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 -m slow
 
 lint: $(VENV)/.installed        ## style and types
 	$(BIN)/ruff check .

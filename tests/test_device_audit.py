@@ -109,16 +109,23 @@ def without_preset() -> list[str]:
     return [name for name in METHODS if name not in {load_preset(preset).method.name for preset in preset_names()}]
 
 
-@pytest.mark.parametrize("name", different_presets())
+QUICK = ("cifar10", "digits", "byol")  # of the presets, so that every step is tried at full size by a few
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in different_presets()]
+)
 def test_every_preset_makes_its_step(name):
     full_step(*of_preset(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", without_preset())
 def test_every_other_method_makes_its_step_with_the_networks_of_its_defaults(name):
     full_step(build({"method": {"name": name}}), *DATA["cifar10"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"method.micro_batch": "64"}, {"method.power_steps": "3", "method.smooth_every": "2"}])
 def test_other_ways_through_the_papers_step(options):
     full_step(load_preset("cifar10", options), *DATA["cifar10"])

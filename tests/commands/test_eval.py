@@ -39,7 +39,18 @@ def test_everything_in_one_row_for_each_representation(run, tmp_path, capsys):
     assert len(lines) < 27
     assert "doing nothing (the best of raw, pca, untrained)" in lines[-1]
     metrics = read(target)
-    assert {"svm", "kmeans", "kmeans_best", "manifold", "kmeans_strict", "nmi", "knn1", "probe", "probe_1pct", "effective_rank"} <= metrics.keys()
+    assert {
+        "svm",
+        "kmeans",
+        "kmeans_best",
+        "manifold",
+        "kmeans_strict",
+        "nmi",
+        "knn1",
+        "probe",
+        "probe_1pct",
+        "effective_rank",
+    } <= metrics.keys()
     assert {"raw/kmeans", "pca/svm", "untrained/knn5", "raw/probe_10pct"} <= metrics.keys()
     assert metrics["kmeans"]["std"] is not None
     assert metrics["kmeans"]["protocol"]["weights"] == "ema"

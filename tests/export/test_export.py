@@ -34,6 +34,9 @@ ENCODERS = {  # the paper's own is that of the other tests
 }
 
 
+SLOW = ("biggan", "unet", "convolutions", "style")
+
+
 def run_of(folder: Path, data: Dataset | None = None, standardiser: Standardiser | None = None, **options) -> Path:
     """A run whose weights and statistics are all away from where they begin, as after training."""
     data, settings = data or tiny.dataset(), tiny.config(**options)
@@ -77,7 +80,10 @@ def run(tmp_path_factory) -> Path:
     return run_of(tmp_path_factory.mktemp("runs") / "run")
 
 
-@pytest.mark.parametrize("options", ENCODERS.values(), ids=ENCODERS)
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(options, id=name, marks=pytest.mark.slow if name in SLOW else ()) for name, options in ENCODERS.items()],
+)
 def test_every_encoder_as_onnx_and_as_plain_torch(options, tmp_path):
     model = sao.load(run_of(tmp_path / "run", **options))
     expected = model.embed(images())

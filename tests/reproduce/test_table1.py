@@ -256,7 +256,7 @@ def test_both_scales_are_priced(capsys):
     assert "raw on digits, seed 0: nothing to train" in said
 
 
-@pytest.mark.parametrize("name", [*TWO_VIEWS, "mae", "ours"])
+@pytest.mark.parametrize("name", [*TWO_VIEWS, "mae", pytest.param("ours", marks=pytest.mark.slow)])
 def test_every_row_of_every_scale_can_be_built(name):
     """On a device without memory, for the paper's sizes too."""
     import torch
