@@ -50,6 +50,7 @@ ALSO = {
     "sao/methods/supervised.py": [VIEWS_STEP, "tests/methods/test_controls.py"],
     "sao/methods/vicreg.py": [VIEWS_STEP, "tests/methods/test_controls.py"],
     "sao/methods/views.py": [VIEWS_STEP, "tests/methods/test_simclr.py", "tests/methods/test_controls.py"],
+    "sao/evaluation/comparison.py": ["tests/evaluation/test_verdict.py"],
     "sao/evaluation/partitions.py": ["tests/evaluation/test_clusters.py"],
 }
 SLOW = ("sao/distributed.py", "sao/engine/loop.py")  # their tests start many processes: last
