@@ -12,6 +12,8 @@ from sao.engine.run import Run
 from sao.reproduce.tables.compare import comparison
 from sao.reproduce.tables.table1 import TWO_VIEWS
 
+pytestmark = pytest.mark.slow
+
 DRAWS = np.random.default_rng(0)
 NARROW = ["--encoder.widths", "[4, 8]", "--method.hidden_size", "16", "--method.generator.width", "4"]
 

@@ -22,6 +22,8 @@ from sao.reproduce.tables.table3 import table3
 from sao.reproduce.tables.table4 import APPENDIX, samples, table4
 from sao.reproduce.tables.table5 import table5
 
+pytestmark = pytest.mark.slow
+
 CONTROLS = ["raw", "untrained", "supervised"]
 SMALL = ["--encoder.widths", "[4, 8]"]
 NARROW = ["--method.width", "4", "--method.joint_width", "8", "--method.head_width", "8", "--method.hidden_size", "8"]
