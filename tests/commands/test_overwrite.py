@@ -64,7 +64,7 @@ def test_a_run_is_replaced_wholly(run):
     assert [row["step"] for row in Run(run).rows()] == [1, 2]
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000002"]
     assert not (run / "tensorboard").exists()
-    assert [path.name for path in (run / "eval").iterdir()] == ["summary.json"]
+    assert {path.name for path in (run / "eval").iterdir()} == {"summary.json", "verdict.json"}
     assert not [path.name for path in run.iterdir() if path.name.startswith(".")]
 
 
