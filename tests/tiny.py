@@ -147,12 +147,16 @@ def trained(folder: Path, data: Dataset | None = None, **options: Any) -> tuple[
     settings, data = config(**options), data or dataset()
     learner = new_method(settings, data, torch.device("cpu"))
     run = Run.create(folder, settings, DataFacts.of(data))
-    log = Log(folder)
+    go_on(run, settings, data, learner, 0)
+    return run, learner
+
+
+def go_on(run: Run, settings: Config, data: Dataset, learner: Method, first: int) -> None:
+    log = Log(run.folder)
     try:
-        train(run, settings, data, learner, log)
+        train(run, settings, data, learner, log, first)
     finally:
         log.close()
-    return run, learner
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

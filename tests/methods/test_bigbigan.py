@@ -119,17 +119,6 @@ def test_the_features_are_those_of_the_averaged_encoder():
     torch.testing.assert_close(method.embeddings(images), network(images)[0])
 
 
-def test_a_step_is_a_function_of_state_batch_and_step():
-    first, second, other = learner(), learner(), learner()
-    torch.manual_seed(1)
-    first.step(tiny.batch(), 5)
-    torch.manual_seed(2)
-    second.step(tiny.batch(), 5)
-    other.step(tiny.batch(), 6)
-    assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
-    assert not torch.equal(first.encoder.output.weight, other.encoder.output.weight)
-
-
 def test_vectors_are_refused_in_one_line():
     with pytest.raises(InputError, match="method bigbigan is for images"):
         tiny.config(method="bigbigan", encoder="perceptron").build_method((7,), 100, None)

@@ -15,9 +15,7 @@ from test_controls import inputs
 from test_mae import encoder_of
 from test_structural_step import assert_alike
 
-from sao.cli import main
 from sao.config import build
-from sao.engine import checkpoint
 from sao.engine.features import extract
 from sao.errors import InputError
 from sao.methods import Batch
@@ -195,20 +193,6 @@ def test_the_loss_falls_on_digits():
     method = ddpm(train__batch=64, method__optimiser__learning_rate=3e-3, encoder__channels=16)
     losses = [float(method.step(tiny.batch(step, 64), step)["network/noise"]) for step in range(60)]
     assert sum(losses[-10:]) < 0.6 * sum(losses[:10])
-
-
-def test_a_resumed_run_is_the_run_that_was_not_stopped(tmp_path: Path):
-    options = {"method": "ddpm", "train__schedule": "cosine", "train__warmup_epochs": 1}
-    whole, expected = tiny.trained(tmp_path / "whole", **options, train__steps=6, log__keep=9)
-    for path in checkpoint.steps_in(whole.checkpoints)[1:]:
-        path.rename(tmp_path / "last")
-    before = tiny.rows(whole.folder)
-    assert main(["resume", str(whole.folder)]) == 0
-    assert tiny.rows(whole.folder) == before
-    assert len(list(whole.samples.glob("*.png"))) == 1
-    found = ddpm()
-    assert checkpoint.load_newest(whole.checkpoints, found, print) == 6
-    assert all(torch.equal(value, found.state_dict()[name]) for name, value in expected.state_dict().items())
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import copy
 import sys
-from pathlib import Path
 
 import product
 import pytest
@@ -13,9 +12,7 @@ import torch
 from test_controls import inputs
 from test_structural_step import assert_alike
 
-from sao.cli import main
 from sao.config import build
-from sao.engine import checkpoint
 from sao.errors import InputError
 from sao.methods import Batch
 from sao.methods.mae import MAE, standardised
@@ -125,19 +122,6 @@ def test_spread_tells_when_all_features_are_the_same():
         for parameter in method.encoder.blocks.parameters():
             parameter.zero_()  # then nothing reaches the class token
     assert float(method.step(tiny.batch(), 0)["network/spread"]) < 1e-6
-
-
-def test_a_resumed_run_is_the_run_that_was_not_stopped(tmp_path: Path):
-    options = {"method": "mae", "train__schedule": "cosine", "train__warmup_epochs": 1}
-    whole, expected = tiny.trained(tmp_path / "whole", **options, train__steps=6, log__keep=9)
-    for path in checkpoint.steps_in(whole.checkpoints)[1:]:
-        path.rename(tmp_path / "last")
-    before = tiny.rows(whole.folder)
-    assert main(["resume", str(whole.folder)]) == 0
-    assert tiny.rows(whole.folder) == before
-    found = mae()
-    assert checkpoint.load_newest(whole.checkpoints, found, print) == 6
-    assert all(torch.equal(value, found.state_dict()[name]) for name, value in expected.state_dict().items())
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,12 @@
 """SimCLR: its views, and that it learns and goes on as every other method; its step is compared in test_baseline_steps."""
 
 import sys
-from pathlib import Path
 
 import pytest
 import tiny
 import torch
 from test_controls import inputs
 
-from sao.cli import main
-from sao.engine import checkpoint
 from sao.errors import InputError
 from sao.methods.optimisers import LARS, MOMENTUM, TRUST
 from sao.methods.simclr import SimCLR
@@ -54,21 +51,6 @@ def test_embeddings_are_unit_projections():
     embeddings = method.embeddings(inputs())
     assert embeddings.shape == (16, 8)
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(16))
-
-
-@pytest.mark.parametrize("kind", ["adamw", "lars"])
-def test_a_resumed_run_is_the_run_that_was_not_stopped(kind, tmp_path: Path):
-    options = {"method": "simclr", "method__optimiser__kind": kind, "train__schedule": "cosine", **AUGMENTED}
-    whole, expected = tiny.trained(tmp_path / "whole", **options, train__steps=6, log__keep=9)
-    assert [path.name[-1] for path in checkpoint.steps_in(whole.checkpoints)] == ["3", "6"]
-    for path in checkpoint.steps_in(whole.checkpoints)[1:]:
-        path.rename(tmp_path / "last")
-    before = tiny.rows(whole.folder)
-    assert main(["resume", str(whole.folder)]) == 0
-    assert tiny.rows(whole.folder) == before
-    found = simclr(**{key: value for key, value in options.items() if key != "method"})
-    assert checkpoint.load_newest(whole.checkpoints, found, print) == 6
-    assert all(torch.equal(value, found.state_dict()[name]) for name, value in expected.state_dict().items())
 
 
 def test_lars_shortens_a_gradient_to_a_share_of_its_weight_and_leaves_vectors_alone():

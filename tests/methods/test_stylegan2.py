@@ -181,17 +181,6 @@ def test_features_do_not_depend_on_the_batch():
     torch.testing.assert_close(method.features(images)[3:5], method.features(images[3:5]))
 
 
-def test_a_step_is_a_function_of_state_batch_and_step():
-    first, second, other = learner(), learner(), learner()
-    torch.manual_seed(1)
-    first.step(tiny.batch(), 5)
-    torch.manual_seed(2)
-    second.step(tiny.batch(), 5)
-    other.step(tiny.batch(), 6)
-    assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
-    assert not torch.equal(first.discriminator.first.weight, other.discriminator.first.weight)
-
-
 def test_vectors_are_refused_in_one_line():
     with pytest.raises(InputError, match="stylegan2 is for images"):
         tiny.config(method="stylegan2").build_method((7,), 100, None)

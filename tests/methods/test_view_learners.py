@@ -1,7 +1,6 @@
 """BYOL, NNCLR, SwAV and DINO: their defaults, that they learn, do not collapse, and go on; steps are in test_view_steps."""
 
 import math
-from pathlib import Path
 
 import pytest
 import tiny
@@ -9,8 +8,6 @@ import torch
 from test_controls import inputs
 from test_simclr import PLAIN
 
-from sao.cli import main
-from sao.engine import checkpoint
 from sao.engine.schedule import LearningRates
 from sao.errors import InputError
 from sao.methods import METHODS, byol, dino, nnclr, swav
@@ -100,26 +97,6 @@ def test_a_device_without_memory_can_make_views_projections_and_losses(name):
         loss.backward()
         method.remember(views, step)
         assert loss.device.type == "meta"
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.parametrize("kind", ["adamw", "lars"])
-def test_a_resumed_run_is_the_run_that_was_not_stopped(name, kind, tmp_path: Path):
-    """Stopped after 3 of 6 steps; what is frozen at first begins to learn in between, and SwAV's queue to be used."""
-    options = {"method": name, "method__optimiser__kind": kind, "train__schedule": "cosine", "method__view__crop": 0.5}
-    if name in ("swav", "dino"):
-        options["method__frozen_epochs"] = 4 / 89
-    if name == "swav":
-        options["method__queue_epochs"] = 0
-    whole, expected = tiny.trained(tmp_path / "whole", **options, train__steps=6, log__keep=9)
-    for path in checkpoint.steps_in(whole.checkpoints)[1:]:
-        path.rename(tmp_path / "last")
-    before = tiny.rows(whole.folder)
-    assert main(["resume", str(whole.folder)]) == 0
-    assert tiny.rows(whole.folder) == before
-    found = tiny.method(**options, train__steps=6)
-    assert checkpoint.load_newest(whole.checkpoints, found, print) == 6
-    assert all(torch.equal(value, found.state_dict()[key]) for key, value in expected.state_dict().items())
 
 
 @pytest.mark.parametrize("name", ["swav", "dino"])
