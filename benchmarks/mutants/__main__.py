@@ -35,6 +35,8 @@ FILES = (
 )
 # Tests beside those of the file's own name.
 GAN_STEP, VIEWS_STEP = "tests/methods/test_structural_step.py", "tests/methods/test_baseline_steps.py"
+VIEW_LEARNERS = ["tests/methods/test_view_steps.py", "tests/methods/test_view_learners.py"]
+EVERY_METHOD = "tests/methods/test_every_method.py"
 ALSO = {
     "sao/engine/loop.py": ["tests/test_distributed.py"],
     "sao/randomness.py": ["tests/data/test_batches.py"],
@@ -43,13 +45,21 @@ ALSO = {
     "sao/methods/architecture.py": [GAN_STEP, "tests/methods/test_controls.py", "tests/test_config.py"],
     "sao/methods/biggan.py": [GAN_STEP, "tests/methods/test_controls.py"],
     "sao/methods/hinge.py": [GAN_STEP],
-    "sao/methods/method.py": [GAN_STEP, "tests/methods"],
+    "sao/methods/byol.py": VIEW_LEARNERS,
+    "sao/methods/dino.py": VIEW_LEARNERS,
+    "sao/methods/nnclr.py": VIEW_LEARNERS,
+    "sao/methods/swav.py": VIEW_LEARNERS,
+    "sao/methods/diffusion.py": ["tests/methods/test_ddpm.py"],
+    "sao/methods/method.py": [GAN_STEP, "tests/methods/test_controls.py", "tests/methods/test_health.py", EVERY_METHOD],
+    "sao/methods/players.py": [GAN_STEP, "tests/methods/test_structural.py", EVERY_METHOD],
+    "sao/methods/self_conditioned.py": ["tests/methods/test_reclustering.py", EVERY_METHOD],
+    "sao/methods/stylegan2.py": [EVERY_METHOD],
     "sao/methods/optimisers.py": [VIEWS_STEP, "tests/methods/test_simclr.py"],
     "sao/methods/random.py": ["tests/methods/test_controls.py"],
     "sao/methods/simclr.py": [VIEWS_STEP],
     "sao/methods/supervised.py": [VIEWS_STEP, "tests/methods/test_controls.py"],
     "sao/methods/vicreg.py": [VIEWS_STEP, "tests/methods/test_controls.py"],
-    "sao/methods/views.py": [VIEWS_STEP, "tests/methods/test_simclr.py", "tests/methods/test_controls.py"],
+    "sao/methods/views.py": [VIEWS_STEP, "tests/methods/test_simclr.py", *VIEW_LEARNERS],
     "sao/evaluation/comparison.py": ["tests/evaluation/test_verdict.py"],
     "sao/evaluation/partitions.py": ["tests/evaluation/test_clusters.py"],
 }
