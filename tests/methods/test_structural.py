@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from sao.methods import Batch
 from sao.methods.adversarial import Adversarial
-from sao.methods.structural import Structural
+from sao.methods.structural import Options, Structural
 
 LOSSES = {"distance", "similarity_real", "similarity_fake", "norm_hinge", "smoothness"}
 WATCHED = {"embedding_norm", "jacobian_norm", "logdet_real", "logdet_fake", "gradient_norm"}
@@ -185,3 +185,12 @@ def test_the_jacobian_and_the_embeddings_go_where_they_are_wanted():
     found = [method.step(tiny.batch(step), step) for step in range(40)]
     assert abs(float(found[-1]["discriminator/jacobian_norm"]) - 1) < abs(float(found[0]["discriminator/jacobian_norm"]) - 1)
     assert float(found[-1]["discriminator/embedding_norm"]) > 0.9
+
+
+def test_the_defaults_are_the_papers():
+    """Its weights and sizes for images; where paper and code differ, the code's."""
+    options = Options()
+    assert (options.distance, options.covariance, options.centre, options.epsilon) == ("jensen_shannon", "full", "sphere", 0.5)
+    assert (options.cluster_weight, options.neighbours, options.bank, options.skip_first_fake) == (3, 1, 10240, False)
+    assert (options.smoothness_weight, options.lipschitz, options.power_steps, options.smooth_every) == (5, 1, 1, 1)
+    assert (options.norm_weight, options.norm_side, options.spectral_normalisation) == (4, "floor", False)
