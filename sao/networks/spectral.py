@@ -30,7 +30,7 @@ class SpectralNormalisation(nn.Module):
         outputs, inputs = matrix(weight).shape
         self.register_buffer("_u", F.normalize(weight.new_empty(outputs).normal_(), dim=0))
         self.register_buffer("_v", F.normalize(weight.new_empty(inputs).normal_(), dim=0))
-        for _ in range(FIRST_ITERATIONS):
+        for _ in range(0 if weight.is_meta else FIRST_ITERATIONS):  # without values there is nothing to find
             self._iterate(weight)
 
     def forward(self, weight: Tensor) -> Tensor:
