@@ -13,10 +13,10 @@ demo: $(VENV)/.installed        ## install everything and train on the built-in 
 	$(BIN)/sao train
 
 test: $(VENV)/.installed lint browser  ## install everything and run all the tests
-	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 slow: $(VENV)/.installed        ## the tests that `make test` leaves out for their length
-	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 -m slow
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 lint: $(VENV)/.installed        ## style and types
 	$(BIN)/ruff check .
