@@ -131,6 +131,13 @@ def _add_use(command: AddCommand) -> None:
     export.add_argument("--generator", action="store_true", help="the generator instead of the encoder")
     export.add_argument("--feature", choices=("backbone", "embedding"), default="backbone")
     export.add_argument("--data", help="what to check the file on (default: held-out samples of the run)")
+    for command in (evaluate, embed, cluster, sample, export):
+        command.add_argument(
+            "--checkpoint",
+            choices=("newest", "steadiest"),
+            default="newest",
+            help="steadiest: of the evaluation at which clusters agreed best, chosen without labels",
+        )
 
 
 def _add_study(command: AddCommand) -> None:

@@ -186,12 +186,16 @@ def load(
     device: str = "auto",
     weights: Literal["ema", "raw"] = "ema",
     report: Callable[[str], None] = warnings.warn,
+    checkpoint: Literal["newest", "steadiest"] = "newest",
 ) -> Model:
     """The model of a run folder, from its newest whole checkpoint; its moving averages, or the raw networks.
 
-    A damaged checkpoint is passed over and reported.
+    A damaged checkpoint is passed over and reported. "steadiest" is the one at whose evaluation clusters agreed best.
     """
     run = Run.open(Path(folder))
     config, facts = run.config, run.facts
-    method, step = newest_method(config, facts, run.checkpoints, choose_device(device), weights == "raw", report)
+    if checkpoint == "steadiest" and not run.steadiest.is_dir():
+        raise InputError(f"{run.folder} kept no steadiest checkpoint: it was evaluated less than twice while it was trained")
+    checkpoints = run.checkpoints if checkpoint == "newest" else run.steadiest
+    method, step = newest_method(config, facts, checkpoints, choose_device(device), weights == "raw", report)
     return Model(config, facts, None, step, method)

@@ -23,7 +23,7 @@ def run(arguments: Namespace) -> None:
 
     if arguments.manifold is not None:
         check_algorithm(arguments.manifold)
-    model = sao.load(arguments.run, report=warn)
+    model = sao.load(arguments.run, report=warn, checkpoint=arguments.checkpoint)
     samples = open_for(model, arguments.data)
     features = model.embed(samples, progress=Bar("embedding", "samples"))
     stages = Stages("clustering")

@@ -62,7 +62,7 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
     from sao.engine.evaluate import representations, weights_used
     from sao.engine.features import extract_together
 
-    model = sao.load(run.folder, weights=arguments.weights, report=warn)
+    model = sao.load(run.folder, weights=arguments.weights, report=warn, checkpoint=arguments.checkpoint)
     target = Path(arguments.output or _default_file(run, model.step, arguments))
     before = processes.main_only(lambda: _before(target))
     dataset = _data(run, model, arguments.data)

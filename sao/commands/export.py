@@ -27,7 +27,7 @@ def run(arguments: Namespace) -> None:
     writable(target / "weights.safetensors" if target.suffix == "" else target)
     import sao
 
-    model = sao.load(arguments.run, device="cpu", report=warn)
+    model = sao.load(arguments.run, device="cpu", report=warn, checkpoint=arguments.checkpoint)
     if arguments.generator:
         whole, inputs = whole_generator(model), _latents(model)
         said = f"{CHECKED} latents"

@@ -20,6 +20,7 @@ from sao.engine.log import Log, Progress
 from sao.engine.pictures import save_samples
 from sao.engine.run import Run
 from sao.engine.schedule import LearningRates
+from sao.engine.steadiest import Steadiest
 from sao.engine.step import make_step
 from sao.engine.watch import watch
 from sao.errors import InputError
@@ -55,7 +56,7 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
     batches = Batches(dataset.train, device)
     progress = Progress(first, total, config.train.batch, shown=distributed.is_main())
     rates = LearningRates(method.optimisers, config.train.schedule, total, config.warmup_steps_for(len(dataset.train)))
-    saved = first
+    saved, steadiest = first, Steadiest(run, first)
     _check_start(method, batches, first, total)
     method.bfloat16_passes = processes.main_only(lambda: choose_bfloat16(config.train.precision, device))
     method.tf32_passes = config.train.tf32
@@ -80,7 +81,11 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
             if _due(config.log.sample_every, done, last):
                 _draw(run, method, dataset.train, config, done)
             if _due(config.log.evaluate_every, done, False):
-                log.row(done, watch(method, dataset, config.seed))
+                found = watch(method, dataset, config.seed, steadiest.clusters)
+                log.row(done, found.scalars)
+                if (news := steadiest.consider(method, done, found)) is not None:
+                    progress.end_line()
+                    log.say(news)
             stopping = _agreed(stop_requested(), done, last, config.log.every)
             saving = saving or stopping
             if saving or _due(config.train.check_every, done, False):

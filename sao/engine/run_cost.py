@@ -3,7 +3,7 @@
 import statistics
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -19,6 +19,7 @@ from sao.engine.step import make_step
 from sao.machine import held_memory, peak_memory, reset_peak_memory, usable_memory
 from sao.methods import Method
 
+WITH_CLUSTERS = (*(WATCHED.metrics or ()), "cluster_agreement")  # what watching takes, steadiness included
 AFFORDABLE_SECONDS = 10.0  # of one step
 AFFORDABLE_MEMORY = 0.6  # of what may be used
 TIMED_SECONDS, FEWEST_TIMED, MOST_TIMED = 2.0, 2, 8  # steps are timed for so long, and so many of them
@@ -72,7 +73,8 @@ def evaluation_seconds(config: Config, method: Method, samples: Samples, train: 
     every = config.log.evaluate_every
     watched = 0 if every is None else config.steps_for(train) // every
     if watched:
-        seconds += watched * predicted_seconds(method, samples, train, test, classes, WATCHED, references=False)
+        plan = replace(WATCHED, metrics=WITH_CLUSTERS, unlabelled=WITH_CLUSTERS[-2:])
+        seconds += watched * predicted_seconds(method, samples, train, test, classes, plan, references=False)
     return seconds
 
 

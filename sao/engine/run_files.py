@@ -23,18 +23,19 @@ LOCK, NEW, WRITING = "lock", ".new", ".new-writing"
 PATIENCE_SECONDS = 10.0  # for another process that is just replacing the run
 
 _STEP = r"step-\d{8,}"
-_CHECKPOINT = rf"checkpoints/({_STEP}|\.writing-\d{{8,}}-\d+)"
+_CHECKPOINT = rf"(checkpoints|steadiest)/({_STEP}|\.writing-\d{{8,}}-\d+)"
 _FIRST = r"sao-run\.json|config\.yaml|data\.json|skipped\.tsv|launch\.txt"  # what a run begins with
 _FILES = re.compile(
     rf"({re.escape(WRITING)}/)?({_FIRST})"
     r"|metrics\.jsonl|log\.txt|lock|eval\.json|report\.html|estimator\.(json|safetensors)"
     rf"|{_CHECKPOINT}/[a-z]+\.(safetensors|json)"
     rf"|samples/{_STEP}\.png"
+    rf"|eval/{_STEP}-clusters\.npy"
     rf"|eval/(summary|verdict|{_STEP}-[a-z]+-[a-z]+(-on-[A-Za-z0-9._]+)?)\.json"
     r"|tensorboard/events\.out\.tfevents\.[^/]*"
     rf"|((samples|eval)/)?{UNFINISHED}"
 )
-_FOLDERS = re.compile(rf"checkpoints|{_CHECKPOINT}|samples|eval|tensorboard|{re.escape(WRITING)}")
+_FOLDERS = re.compile(rf"checkpoints|steadiest|{_CHECKPOINT}|samples|eval|tensorboard|{re.escape(WRITING)}")
 
 
 def read_mark(folder: Path) -> dict | None:

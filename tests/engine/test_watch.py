@@ -20,12 +20,21 @@ ALWAYS = {"eval/effective_rank", "eval/jacobian_norm_q05", "eval/jacobian_norm_q
 @pytest.mark.parametrize("name", ["structural", "supervised", "random"])
 def test_watches_every_method(name):
     method = tiny.method(method=name)
-    found = watch(method, tiny.dataset())
-    assert found.keys() == ALWAYS | {"eval/kmeans_n360", "eval/probe_n360", "eval/knn1_n360", "eval/knn5_n360"}
+    watched = watch(method, tiny.dataset())
+    found = watched.scalars
+    generating = {"eval/memorised"} if name == "structural" else set()
+    assert found.keys() == ALWAYS | {"eval/clusters_agree"} | generating | {
+        "eval/kmeans_n360",
+        "eval/probe_n360",
+        "eval/knn1_n360",
+        "eval/knn5_n360",
+    }
     assert 0 < found["eval/jacobian_norm_q05"] <= found["eval/jacobian_norm_q50"] <= found["eval/jacobian_norm_q95"]
     assert 1 < found["eval/effective_rank"] <= 8
     assert 0.1 < found["eval/knn1_n360"] < 1
-    assert watch(method, tiny.dataset()) == found
+    again = watch(method, tiny.dataset(), before=watched.clusters)
+    assert again.scalars == {**found, "eval/clusters_kept": pytest.approx(1)}
+    assert -0.5 < found["eval/clusters_agree"] <= 1
     assert all(parameter.grad is None for parameter in method.parameters())
 
 
@@ -35,7 +44,11 @@ def test_watches_vectors_without_labels():
     assert isinstance(data.test, Vectors)
     bare = Dataset("spirals", Vectors(data.train.rows), Vectors(data.test.rows[:50]))
     method = new_method(tiny.config(encoder="perceptron"), bare, torch.device("cpu"))
-    assert watch(method, bare).keys() == ALWAYS
+    assert watch(method, bare).scalars.keys() == ALWAYS | {"eval/clusters_agree"}
+    few = Dataset("few", Vectors(data.train.rows), Vectors(data.test.rows[:19]))
+    found = watch(method, few)
+    assert found.clusters is None
+    assert found.scalars.keys() == ALWAYS - {"eval/effective_rank"}
 
 
 def test_features_do_not_depend_on_the_chunk():

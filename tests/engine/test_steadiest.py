@@ -1,0 +1,125 @@
+"""The checkpoint that is chosen without labels: which one, when it is said, and after a kill the same."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+import sao
+from sao.cli import main
+from sao.engine import checkpoint
+from sao.engine.steadiest import PATIENCE, Steadiest
+from sao.engine.watch import Watched
+from sao.errors import InputError
+
+
+def considered(run, method, scores, choice=None, first=1):
+    """What is said at each of some evaluations."""
+    choice = choice or Steadiest(run, 0)
+    clusters = np.zeros(3, np.uint8)
+    said = []
+    for step, score in enumerate(scores, first):
+        scalars = {"eval/clusters_agree": score + 0.25, "eval/clusters_kept": score - 0.25}
+        with run.metrics.open("a") as rows:
+            rows.write(f'{{"step": {step}, "eval/clusters_agree": {score + 0.25}, "eval/clusters_kept": {score - 0.25}}}\n')
+        said.append(choice.consider(method, step, Watched(scalars, clusters + step)))
+    return said
+
+
+def kept(run) -> list[str]:
+    return [path.name for path in checkpoint.steps_in(run.steadiest)]
+
+
+@pytest.fixture
+def started(tmp_path):
+    run, method = tiny.trained(tmp_path / "run", train__steps=1)
+    run.metrics.unlink()
+    return run, method
+
+
+def test_the_greatest_mean_of_both_agreements_is_kept(started):
+    run, method = started
+    considered(run, method, [0.3, 0.6, 0.6, 0.5])
+    assert kept(run) == ["step-00000002"]
+
+
+def test_it_is_said_once_when_nothing_becomes_steadier(started):
+    run, method = started
+    said = considered(run, method, [0.3, 0.6, *[0.5] * (PATIENCE + 2)])
+    assert [line is not None for line in said] == [*[False] * (1 + PATIENCE), True, False, False]
+    assert "step 2" in said[1 + PATIENCE]
+
+
+def test_an_evaluation_without_clusters_or_without_one_before_it_is_no_candidate(started):
+    run, method = started
+    choice = Steadiest(run, 0)
+    assert choice.consider(method, 1, Watched({}, None)) is None
+    choice.consider(method, 2, Watched({"eval/clusters_agree": 0.9}, np.zeros(3, np.uint8)))
+    assert kept(run) == []
+    assert choice.clusters is not None
+
+
+def test_a_resumed_run_knows_what_was_kept_and_the_clusters_before(started):
+    run, method = started
+    considered(run, method, [0.3, 0.6, 0.5])
+    resumed = Steadiest(run, 3)
+    assert resumed.clusters is not None
+    assert resumed.clusters.tolist() == [3, 3, 3]
+    considered(run, method, [0.55], resumed, first=4)
+    assert kept(run) == ["step-00000002"]
+    considered(run, method, [0.7], resumed, first=5)
+    assert kept(run) == ["step-00000005"]
+
+
+def test_what_was_kept_after_the_checkpoint_gives_way(started):
+    """Its steps are made again, and with other options they may become others."""
+    run, method = started
+    considered(run, method, [0.3, 0.2, 0.9])
+    resumed = Steadiest(run, 2)
+    considered(run, method, [0.4], resumed, first=3)
+    assert kept(run) == ["step-00000003"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"no array"])
+def test_clusters_that_cannot_be_read_are_done_without(started, damage):
+    run, method = started
+    considered(run, method, [0.3])
+    (run.evaluations / "step-00000001-clusters.npy").write_bytes(damage)
+    assert Steadiest(run, 1).clusters is None
+
+
+def test_a_run_keeps_it_and_every_command_can_use_it(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["train", *tiny.words(train__steps=8, log__evaluate_every=2), "--out", str(run)]) == 0
+    (path,) = checkpoint.steps_in(run / "steadiest")
+    step = int(path.name[-1])
+    assert step in (4, 6, 8)
+    model = sao.load(run, checkpoint="steadiest")
+    assert model.step == step
+    other = tiny.method()
+    checkpoint.load(path, other)
+    inputs = tiny.batch().inputs
+    torch.testing.assert_close(model.method_for("backbone").features(inputs), other.features(inputs))
+    for words in (["sample", str(run), "-n", "4", "-o", str(tmp_path / "x.npy")], ["eval", str(run), "--metrics", "knn1"]):
+        assert main([*words, "--checkpoint", "steadiest"]) == 0
+    assert (run / "eval" / f"step-{step:08d}-backbone-ema.json").exists()
+    assert main(["train", *tiny.words(), "--out", str(run), "--overwrite"]) == 0
+    assert not (run / "steadiest").exists()
+    with pytest.raises(InputError, match="kept no steadiest checkpoint"):
+        sao.load(run, checkpoint="steadiest")
+
+
+def test_a_killed_run_keeps_the_same(tmp_path):
+    options: dict[str, Any] = {"train__steps": 8, "log__evaluate_every": 1}
+    run, _ = tiny.trained(tmp_path / "run", **options, log__keep=9)
+    expected, rows = kept(run), tiny.rows(run.folder)
+    for path in checkpoint.steps_in(run.checkpoints)[1:]:
+        path.rename(tmp_path / path.name)
+    run.cut_metrics(3)
+    method = tiny.method(**options)
+    assert checkpoint.load_newest(run.checkpoints, method, print) == 3
+    tiny.go_on(run, run.config, tiny.dataset(), method, 3)
+    assert kept(run) == expected
+    assert tiny.rows(run.folder) == rows
