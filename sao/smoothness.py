@@ -60,6 +60,7 @@ def outputs_and_norms(
 
     This is how training shares that pass between the losses and the penalty: the tangents Jv travel through it beside the
     values. The power iteration begins with the input directions `start`, or random ones; a part of a batch gets its part.
+    Where x itself requires gradients, they can be taken of both.
     Inputs and outputs that are NaN or inf are refused, unless `checked` is False: a look at the values waits for the device.
     """
     _check_arguments(x, steps, checked)
@@ -70,7 +71,7 @@ def outputs_and_norms(
     for _ in range(steps - 1):
         v = _unit(_vjp(function, x, _unit(_jvp(function, x, v))))
     with torch.enable_grad():
-        inputs = x.detach().requires_grad_()
+        inputs = x if x.requires_grad else x.detach().requires_grad_()
         outputs, tangents = _outputs_and_tangents(function, inputs, v)
         return outputs, norm_along(outputs, inputs, _unit(tangents))
 

@@ -92,10 +92,14 @@ class Structural:
     bank: Bank | None
     power_steps: int = 1
     smooth_every: int = 1
+    one_pass: bool = False
     gradients: dict[str, Tensor] = field(default_factory=dict)  # of the last step
 
     def step(self, real: Tensor, draws: Draws, step: int) -> Terms:
-        logged = self._discriminator_step(real, draws, step) | self._generator_step(real, draws)
+        if self.one_pass:
+            logged = self._one_step_of_both(real, draws, step)
+        else:
+            logged = self._discriminator_step(real, draws, step) | self._generator_step(real, draws)
         self.average_discriminator.update(self.discriminator)
         self.average_generator.update(self.generator)
         return logged
@@ -113,6 +117,30 @@ class Structural:
         others = reference.watched(self.settings, real_z, fake_z, norms)
         return self._update("discriminator", self.discriminator, self.discriminator_optimiser, terms, others)
 
+    def _one_step_of_both(self, real: Tensor, draws: Draws, step: int) -> Terms:
+        """Both gradients are taken before either moves, of one batch; the bank takes what D made of it then."""
+        fake = self.generator(draws.generator_latents)
+        both = self.discriminator(torch.cat([real, fake]))[1]
+        real_z, fake_z = both[: len(real)], both[len(real) :]
+        keys = self._keys(real), self._keys(fake)
+        pool = self._pool(real_z, keys[0])
+        of_generator = reference.generator_terms(self.settings, real_z.detach(), fake_z, keys, pool)
+        names, weights = zip(*self.generator.named_parameters(), strict=True)
+        total = torch.stack(list(of_generator.values())).sum()
+        gradients = dict(zip(names, torch.autograd.grad(total, weights, retain_graph=True), strict=True))
+        norms = None
+        if self.settings.smoothness_weight > 0 and step % self.smooth_every == 0:
+            assert draws.directions is not None
+            inputs = torch.cat([real, fake]).detach()
+            norms = jacobian_norms(self.discriminator, inputs, draws.directions, self.power_steps)
+        terms = reference.discriminator_terms(self.settings, real_z, fake_z, keys, pool, norms)
+        others = reference.watched(self.settings, real_z, fake_z, norms)
+        logged = self._update("discriminator", self.discriminator, self.discriminator_optimiser, terms, others)
+        logged |= self._moved("generator", self.generator, self.generator_optimiser, gradients, of_generator)
+        if self.bank is not None:
+            self.bank.push(unit(real_z.detach()), keys[0])
+        return logged
+
     def _generator_step(self, real: Tensor, draws: Draws) -> Terms:
         """Against the D that has just moved, in two passes of it; each refines a spectral normalisation once."""
         fake = self.generator(draws.generator_latents)
@@ -127,12 +155,14 @@ class Structural:
     def _update(self, player: str, network: nn.Module, optimiser: AdamW, terms: Terms, others: Terms) -> Terms:
         names, weights = zip(*network.named_parameters(), strict=True)
         total = torch.stack(list(terms.values())).sum()
-        gradients = torch.autograd.grad(total, weights)
-        self.gradients |= {f"{player}.{name}": g for name, g in zip(names, gradients, strict=True)}
-        optimiser.step(network, dict(zip(names, gradients, strict=True)))
-        length = torch.cat([g.flatten() for g in gradients]).square().sum().sqrt()
-        logged = {**terms, **others, "gradient_norm": length}
-        return {f"{player}/{name}": value.detach() for name, value in logged.items()}
+        gradients = dict(zip(names, torch.autograd.grad(total, weights), strict=True))
+        return self._moved(player, network, optimiser, gradients, {**terms, **others})
+
+    def _moved(self, player: str, network: nn.Module, optimiser: AdamW, gradients: dict[str, Tensor], logged: Terms) -> Terms:
+        self.gradients |= {f"{player}.{name}": g for name, g in gradients.items()}
+        optimiser.step(network, gradients)
+        length = torch.cat([g.flatten() for g in gradients.values()]).square().sum().sqrt()
+        return {f"{player}/{name}": value.detach() for name, value in {**logged, "gradient_norm": length}.items()}
 
     def _keys(self, inputs: Tensor) -> Tensor:
         """From the average of D, as it was before this step."""

@@ -7,10 +7,10 @@ One step is one update of D and one of G. A subclass says what the losses are. T
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.autograd.profiler import record_function
 from torch.nn.utils import parametrize
@@ -37,7 +37,18 @@ class AdversarialOptions(MethodOptions):
     micro_batch: PositiveInt | None = Field(
         default=None, description="pass at most this many samples through the discriminator at a time; the gradient is the same"
     )
+    one_pass: bool = Field(
+        default=False,
+        description="both players learn from the same generated samples and the same pass of the discriminator, which the "
+        "generator then sees as it was before its update: faster; false: the paper's",
+    )
     augmentation: Augmentation = Field(default=Augmentation(), description="of the real images")
+
+    @model_validator(mode="after")
+    def _one_pass_holds_the_whole_batch(self) -> Self:
+        if self.one_pass and self.micro_batch is not None:
+            raise ValueError("one_pass keeps the whole batch in memory: leave micro_batch out, or one_pass")
+        return self
 
 
 class Side(NamedTuple):
@@ -64,7 +75,7 @@ class Adversarial(Generative):
         self.average_discriminator = MovingAverage(discriminator, options.average)
         self.average_generator = MovingAverage(generator, options.average)
         self.latent_shape = (options.generator.latent_size,)
-        self.augmentation, self.micro_batch = options.augmentation, options.micro_batch
+        self.augmentation, self.micro_batch, self.one_pass = options.augmentation, options.micro_batch, options.one_pass
         self.batch, self.seed = context.batch, context.seed
         self.optimisers = {
             "discriminator": options.discriminator_optimiser.build(discriminator.parameters()),
@@ -105,8 +116,11 @@ class Adversarial(Generative):
     def step(self, batch: Batch, step: int) -> Scalars:
         with record_function("phase/data"):
             real = self.augmentation(batch.inputs, self.seed, "discriminator", step, self.batch)
-        scalars, real_keys = self._update_discriminator(real, step)
-        scalars |= self._update_generator(real, real_keys, step)
+        if self.one_pass:
+            scalars = self._update_both(real, step)
+        else:
+            scalars, real_keys = self._update_discriminator(real, step)
+            scalars |= self._update_generator(real, real_keys, step)
         with record_function("phase/optimiser"):
             self.average_discriminator.update(self.discriminator)
             self.average_generator.update(self.generator)
@@ -144,6 +158,36 @@ class Adversarial(Generative):
         distributed.sum_gradients(self.generator.parameters())
         scalars = self.update("generator", losses, {})
         self.remember(Side(real_side.embeddings.detach(), real_side.keys))
+        return scalars
+
+    def _update_both(self, real: Tensor, step: int) -> Scalars:
+        """One batch of samples and one pass of D for both players; G's gradient comes of D as it was before its update."""
+        with record_function("phase/generator pass"), self.passes(real):
+            fake = self.generator(self._latents("generator latents", step, real)).to(real.dtype)
+        images = fake.detach().requires_grad_()
+        inputs = torch.cat([real, images.detach()])
+        keys, start = self.keys(inputs), self._jacobian_start(step, inputs)
+        with self._same_weights():  # each side alone, so that what is sent back to G does not pass through the real one
+            real_rows, real_norms = self._embed(real, start[: len(real)])
+            fake_rows, fake_norms = self._embed(images, start[len(real) :])
+        real_side, fake_side = self._gathered(torch.cat([real_rows, fake_rows]), keys)
+        held = Side(real_side.embeddings.detach(), real_side.keys)
+        of_discriminator, of_generator = self.discriminator_losses(real_side, fake_side), self.generator_losses(held, fake_side)
+        share = self._share(torch.cat([real_norms, fake_norms]), real_rows)
+        for optimiser in self.optimisers.values():
+            optimiser.zero_grad()
+        with record_function("phase/generator pass"):
+            (of_images,) = torch.autograd.grad(total(of_generator), images, retain_graph=True)
+            fake.backward(of_images)
+        with record_function("phase/discriminator backward"):
+            (total(of_discriminator) + share[0]).backward(inputs=list(self.discriminator.parameters()))
+        distributed.sum_gradients(self.discriminator.parameters(), penalty := share.detach())
+        distributed.sum_gradients(self.generator.parameters())
+        watched = self.watched(real_side, fake_side)
+        if len(start) > 0:
+            of_discriminator["smoothness"], watched["jacobian_norm"] = penalty
+        scalars = self.update("discriminator", of_discriminator, watched) | self.update("generator", of_generator, {})
+        self.remember(held)
         return scalars
 
     def _discriminator_backward(self, inputs: Tensor, keys: Tensor, start: Tensor) -> tuple[Scalars, Scalars, Tensor]:

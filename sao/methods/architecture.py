@@ -52,15 +52,20 @@ class ResNetOptions(AnyEncoderOptions):
     norm: Literal["group", "batch"] = Field(
         default="group", description="group: the paper's; batch: torchvision's, with strides and a norm after each convolution"
     )
+    patch: PositiveInt = Field(
+        default=1, description="pixels a side that the first convolution takes as one position; 1: the paper's, 2: faster"
+    )
     activation: Literal["elu", "relu"] | None = Field(default=None, description="null: elu with group, relu with batch")
 
     def build(self, shape: Shape) -> Encoder:
         channels, size = image_shape(shape, "resnet")
+        check_patches(size, self.patch, "encoder")
+        size //= self.patch
         if self.norm == "batch":
             usual = self.widths or (64, 128, 256, 512)
-            return PlainResNet(channels, usual, [self.blocks] * len(usual), size >= 64, self.activation or "relu")
+            return PlainResNet(channels, usual, [self.blocks] * len(usual), size >= 64, self.activation or "relu", self.patch)
         widths, downsample = resnet_stages(size, self.widths)
-        return ResNet(channels, widths, [self.blocks] * len(widths), downsample, self.activation or "elu")
+        return ResNet(channels, widths, [self.blocks] * len(widths), downsample, self.activation or "elu", self.patch)
 
 
 class PerceptronOptions(AnyEncoderOptions):
@@ -109,10 +114,7 @@ class ViTOptions(AnyEncoderOptions):
     def build(self, shape: Shape) -> VisionTransformer:
         channels, size = image_shape(shape, "vit")
         patch = self.patch or usual_patch(size)
-        if size % patch:
-            raise InputError(
-                f"patches of {patch}x{patch} do not divide images of {size}x{size}: set --encoder.patch or --data.size"
-            )
+        check_patches(size, patch, "encoder")
         return VisionTransformer(channels, size, patch, self.width, self.depth, self.heads, transformer_block())
 
 
@@ -175,12 +177,17 @@ class GeneratorOptions(Strict):
     width: PositiveInt = Field(default=128, description="channels are multiples of it; for vectors the units of a layer")
     depth: PositiveInt = Field(default=2, description="blocks at each resolution; for vectors the number of layers")
     latent_size: PositiveInt = Field(default=128, description="numbers in a latent vector")
+    falling: bool = Field(
+        default=False, description="halve the channels as the image grows, below 64x64 too: faster; false: the paper's"
+    )
 
     def build(self, shape: Shape) -> nn.Module:
         if len(shape) == 1:
+            if self.falling:
+                raise InputError("method.generator.falling is for images, and this data is vectors: leave it out")
             return VectorGenerator(shape[0], self.width, self.depth, self.latent_size)
         channels, size = image_shape(shape, "generator")
-        return Generator(size, channels, self.width, self.depth, self.latent_size)
+        return Generator(size, channels, self.width, self.depth, self.latent_size, self.falling)
 
 
 def encoder_for(options: EncoderOptions | None, shape: Shape) -> Encoder:
@@ -207,6 +214,13 @@ def discriminator_for(
 def check_tokens(width: int, heads: int) -> None:
     if width % heads or width % 4:
         raise ValueError(f"width must be a multiple of 4 and of heads, got {width} with {heads} heads")
+
+
+def check_patches(size: int, patch: int, network: str) -> None:
+    if size % patch:
+        raise InputError(
+            f"patches of {patch}x{patch} do not divide images of {size}x{size}: set --{network}.patch or --data.size"
+        )
 
 
 def usual_patch(size: int) -> int:

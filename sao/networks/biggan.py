@@ -23,6 +23,8 @@ _MULTIPLIERS = {
     5: [(16, 16), (16, 8), (8, 4), (4, 2), (2, 1)],
     6: [(16, 16), (16, 8), (8, 8), (8, 4), (4, 2), (2, 1)],
 }
+# The same for generators whose channels become fewer as the image grows, at small sizes too: the largest maps cost most.
+_FALLING = _MULTIPLIERS | {1: [(4, 2)], 2: [(4, 2), (2, 1)], 3: [(4, 4), (4, 2), (2, 1)]}
 
 
 class Generator(ImageNetwork):
@@ -37,7 +39,15 @@ class Generator(ImageNetwork):
 
     frugal = False
 
-    def __init__(self, size: int = 32, channels: int = 3, width: int = 128, depth: int = 2, latent_size: int = 128) -> None:
+    def __init__(
+        self,
+        size: int = 32,
+        channels: int = 3,
+        width: int = 128,
+        depth: int = 2,
+        latent_size: int = 128,
+        falling: bool = False,
+    ) -> None:
         super().__init__()
         if not 8 <= size <= 256:
             raise ValueError(f"size must be between 8 and 256, got {size}")
@@ -45,7 +55,7 @@ class Generator(ImageNetwork):
         doublings = max(1, (size // 4).bit_length() - 1)
         self.size, self.latent_size = size, latent_size
         self.start = -(-size // 2**doublings)
-        multipliers = [(i * width, o * width) for i, o in _MULTIPLIERS[doublings]]
+        multipliers = [(i * width, o * width) for i, o in (_FALLING if falling else _MULTIPLIERS)[doublings]]
         self.first_channels = multipliers[0][0]
         self.condition = nn.Linear(latent_size, latent_size)
         self.first = nn.Linear(latent_size, self.first_channels * self.start**2)

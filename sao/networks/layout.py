@@ -9,6 +9,7 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sao.networks.cpu import use_cpu_operators
 from sao.networks.discriminator import Encoder
@@ -30,16 +31,21 @@ class ImageNetwork(nn.Module):
 class ImageEncoder(ImageNetwork, Encoder):
     channels: int
     reduction: int  # from the side of an image to that of its last feature map
+    patch = 1  # pixels a side that become the channels of one position before the first convolution
 
     def arranged(self, images: Tensor) -> Tensor:
-        """The images in the layout of the weights, if this network can take them."""
+        """The images as the first convolution takes them, in the layout of the weights, if this network can take them."""
         shape = images.shape
         if images.ndim != 4 or shape[0] == 0 or shape[1] != self.channels or min(shape[2:]) < self.reduction:
             raise ValueError(
                 f"images must have shape (n > 0, {self.channels}, h, w) with h and w at least {self.reduction}, "
                 f"got {tuple(shape)}"
             )
-        return arranged(images)
+        if self.patch == 1:
+            return arranged(images)
+        if shape[2] % self.patch or shape[3] % self.patch:
+            raise ValueError(f"patches of {self.patch}x{self.patch} do not divide images of {shape[2]}x{shape[3]}")
+        return arranged(F.pixel_unshuffle(images, self.patch))
 
 
 def _weight_arranged(tensor: Tensor) -> Tensor:

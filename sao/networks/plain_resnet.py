@@ -24,15 +24,16 @@ class PlainResNet(ImageEncoder):
         blocks: Sequence[int] = (2, 2, 2, 2),
         large: bool = False,
         activation: Activation = "relu",
+        patch: int = 1,
     ) -> None:
         super().__init__()
         if not len(widths) == len(blocks) > 0:
             raise ValueError(f"widths and blocks must have one entry for each stage, got {len(widths)} and {len(blocks)}")
-        check_sizes(channels=channels, widths=min(widths), blocks=min(blocks))
-        self.channels, self.feature_size = channels, widths[-1]
-        self.reduction = 2 ** (len(widths) - 1) * (4 if large else 1)
+        check_sizes(channels=channels, widths=min(widths), blocks=min(blocks), patch=patch)
+        self.channels, self.feature_size, self.patch = channels, widths[-1], patch
+        self.reduction = patch * 2 ** (len(widths) - 1) * (4 if large else 1)
         kernel, stride = (7, 2) if large else (3, 1)
-        self.stem = nn.Conv2d(channels, widths[0], kernel, stride, kernel // 2, bias=False)
+        self.stem = nn.Conv2d(channels * patch**2, widths[0], kernel, stride, kernel // 2, bias=False)
         self.norm = BatchNorm(widths[0])
         self.activation = activation_named(activation)
         self.pool = nn.MaxPool2d(3, 2, padding=1) if large else nn.Identity()

@@ -14,7 +14,8 @@ class ResNet(ImageEncoder):
     """(n, c, h, w) in [-1, 1] → backbone features (n, widths[-1]).
 
     A ResNet-18 with 3x3 stem and no max-pool, average pooling instead of strides, GroupNorm instead of BatchNorm, no first norm
-    in a block, ELU instead of ReLU. The defaults are the paper's 32x32 network; `resnet_stages` knows the others.
+    in a block, ELU instead of ReLU. The defaults are the paper's 32x32 network; `resnet_stages` knows the others. With a
+    `patch` the first convolution sees that many pixels a side as one position.
     """
 
     def __init__(
@@ -24,6 +25,7 @@ class ResNet(ImageEncoder):
         blocks: Sequence[int] = (2, 2, 2, 2),
         downsample: Sequence[bool] = (False, True, True, True),
         activation: Activation = "elu",
+        patch: int = 1,
     ) -> None:
         super().__init__()
         if not len(widths) == len(blocks) == len(downsample) > 0:
@@ -31,11 +33,11 @@ class ResNet(ImageEncoder):
                 f"widths, blocks and downsample must have one entry for each stage, "
                 f"got {len(widths)}, {len(blocks)} and {len(downsample)}"
             )
-        check_sizes(channels=channels, widths=min(widths), blocks=min(blocks))
-        self.channels = channels
-        self.reduction = 2 ** sum(downsample)
+        check_sizes(channels=channels, widths=min(widths), blocks=min(blocks), patch=patch)
+        self.channels, self.patch = channels, patch
+        self.reduction = patch * 2 ** sum(downsample)
         self.feature_size = widths[-1]
-        self.stem = Convolution(channels, widths[0], 3)
+        self.stem = Convolution(channels * patch**2, widths[0], 3)
         self.activation = activation_named(activation)
         stages: list[nn.Module] = []
         inputs = widths[0]

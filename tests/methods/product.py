@@ -44,6 +44,7 @@ class Options:
     power_steps: int = 1
     smooth_every: int = 1
     micro_batch: int | None = None
+    one_pass: bool = False
     spectral_normalisation: bool = False
     kind: str = "resnet"
     flip: bool = False
@@ -64,6 +65,7 @@ def built(options: Options) -> Adversarial:
         "augmentation": {"flip": options.flip},
         "generator": {"width": 4, "depth": 1},
         "micro_batch": options.micro_batch,
+        "one_pass": options.one_pass,
         "average": options.ema,
         "discriminator_optimiser": vars(options.discriminator),
         "generator_optimiser": vars(options.generator),
@@ -117,6 +119,7 @@ def reference(options: Options, method: Adversarial) -> reference_step.Structura
         reference_step.Bank(options.bank) if options.settings.cluster_weight > 0 else None,
         options.power_steps,
         options.smooth_every,
+        options.one_pass,
     )
 
 
@@ -173,7 +176,7 @@ def step(method: Adversarial, inputs: Tensor, number: int) -> Recorded:
         del method._jacobian_start
     assert len(real) == 1, "both players see one batch"
     assert len(directions) <= 1
-    of_discriminator, of_generator = latents
+    of_discriminator, of_generator = latents if len(latents) == 2 else latents * 2  # one batch for both where it is so
     used = directions[0] if directions and len(directions[0]) > 0 else None
     draws = reference_step.Draws(of_discriminator, of_generator, used)
     return Recorded(scalars, real[0], draws, gradients)

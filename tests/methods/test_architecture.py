@@ -5,7 +5,7 @@ import tiny
 import torch
 
 from sao.errors import InputError
-from sao.methods.architecture import ResNetOptions
+from sao.methods.architecture import GeneratorOptions, ResNetOptions
 from sao.networks import PlainResNet, ResNet
 from sao.networks.layers import ELU, ReLU
 
@@ -40,3 +40,23 @@ def test_a_baseline_learns_with_batchnorm_and_a_discriminator_refuses_it():
     for name in ("structural", "hinge"):
         with pytest.raises(InputError, match=r"encoder\.norm batch"):
             tiny.method(method=name, encoder__norm="batch")
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_patches_make_a_smaller_image_of_more_channels(norm):
+    encoder = ResNetOptions(widths=(4, 8), blocks=1, norm=norm, patch=2).build((3, 16, 16))
+    assert encoder.get_submodule("stem").in_channels == 12
+    assert encoder(torch.zeros(2, 3, 16, 16)).shape == (2, 8)
+    with pytest.raises(InputError, match=r"patches of 3x3 do not divide images of 16x16: set --encoder\.patch or --data\.size"):
+        ResNetOptions(norm=norm, patch=3).build((3, 16, 16))
+
+
+def test_falling_channels_are_those_of_images():
+    assert len(list(GeneratorOptions(width=4, depth=1, falling=True).build((1, 16, 16)).parameters())) > 0
+    with pytest.raises(InputError, match=r"method\.generator\.falling is for images"):
+        GeneratorOptions(falling=True).build((7,))
+
+
+def test_one_pass_does_not_go_with_parts_of_a_batch():
+    with pytest.raises(InputError, match=r"one_pass keeps the whole batch in memory"):
+        tiny.method(method__one_pass=True, method__micro_batch=2)

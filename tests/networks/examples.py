@@ -76,6 +76,7 @@ class OfClusters(nn.Module):
 
 OTHERS = {
     "resnet, relu": Example(lambda: ResNet(3, (8, 16), (1, 1), (False, True), activation="relu"), (3, 8, 8)),
+    "resnet, patches": Example(lambda: ResNet(3, (8, 16), (1, 1), (False, True), patch=2), (3, 8, 8)),
     "plain resnet": Example(lambda: PlainResNet(3, (8, 16), (1, 1)), (3, 8, 8)),
     "plain resnet, large, elu": Example(lambda: PlainResNet(3, (8, 16), (1, 1), large=True, activation="elu"), (3, 16, 16)),
     "convolutions": Example(lambda: ConvolutionalEncoder(8, 3, 4), (3, 8, 8)),
@@ -83,6 +84,7 @@ OTHERS = {
 }
 GENERATORS = {
     "generator": Example(lambda: Generator(8, 3, 4, 2, 6), (6,)),
+    "generator, falling": Example(lambda: Generator(16, 3, 4, 1, 6, falling=True), (6,)),
     "generator of clusters": Example(OfClusters, (6,)),
     "generator of vectors": Example(lambda: VectorGenerator(3, 16, 2, 6), (6,)),
 }

@@ -64,6 +64,13 @@ def test_any_size_and_channel_count(size, channels):
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
+@pytest.mark.parametrize(("size", "outputs"), [(8, [8]), (16, [8, 4]), (32, [16, 8, 4]), (64, [64, 32, 16, 8])])
+def test_channels_fall_as_the_image_grows(size, outputs):
+    network = Generator(size, 1, 4, 1, 4, falling=True)
+    assert [block.outputs for block in network.blocks if isinstance(block, Block)] == outputs
+    assert network(torch.zeros(2, 4)).shape == (2, 1, size, size)
+
+
 @pytest.mark.parametrize(("width", "depth"), [(1, 1), (3, 3)])
 def test_narrow_and_shallow_versions(width, depth):
     network = Generator(16, 3, width, depth, 4)

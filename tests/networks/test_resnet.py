@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.networks import Discriminator, EmbeddingHead, ResNet, resnet_stages
+from sao.networks import Discriminator, EmbeddingHead, PlainResNet, ResNet, resnet_stages
 from sao.networks.layers import GroupNorm
 from sao.networks.resnet import Block
 from sao.networks.spectral import normalise_spectrally
@@ -169,3 +169,18 @@ def test_wrong_images_are_named(images: Tensor):
 def test_wrong_options_are_named(change, name):
     with pytest.raises(ValueError, match=name):
         ResNet(**change)
+
+
+@pytest.mark.parametrize("network", [ResNet, PlainResNet])
+def test_a_position_of_the_first_convolution_is_a_patch(network):
+    """Every patch of pixels is seen whole: the stem is a convolution of three patches a side that moves by one patch."""
+    encoder = network(3, (4, 8), (1, 1), patch=2, **({"downsample": (False, True)} if network is ResNet else {}))
+    images = torch.randn(2, 3, 8, 12)
+    weight = encoder.stem.weight.reshape(4, 3, 2, 2, 3, 3)  # (o, c, y in a patch, x in a patch, patch rows, patch columns)
+    whole = weight.permute(0, 1, 4, 2, 5, 3).reshape(4, 3, 6, 6)
+    expected = F.conv2d(F.pad(images, (2, 2, 2, 2)), whole, stride=2)
+    torch.testing.assert_close(encoder.stem(encoder.arranged(images)), expected)
+    assert encoder(images).shape == (2, 8)
+    assert encoder.reduction == 4
+    with pytest.raises(ValueError, match="patches of 2x2 do not divide images of 8x7"):
+        encoder(torch.zeros(1, 3, 8, 7))
