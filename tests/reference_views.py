@@ -31,13 +31,13 @@ class Learner:
 
     @abstractmethod
     def loss(self, views: list[Tensor], number: int) -> tuple[Tensor, Tensor]:
-        """With the projections of the first view."""
+        """With those rows of the first view that tell whether it collapses."""
 
     def after(self, number: int) -> None:
         """What is remembered."""
 
     def step(self, views: list[Tensor], number: int) -> Terms:
-        loss, projections = self.loss(views, number)
+        loss, watched = self.loss(views, number)
         learning = [("", self.network, self.optimisers[0]), ("predictor.", self.predictor, self.optimisers[1])]
         if number < self.frozen:
             del learning[1]
@@ -53,7 +53,7 @@ class Learner:
             self.average.update(self.network)
         self.after(number)
         self.follow(number)
-        logged = {self.name: loss, "spread": spread(projections), "gradient_norm": length(self.gradients)}
+        logged = {self.name: loss, "spread": spread(watched), "gradient_norm": length(self.gradients)}
         return {f"network/{name}": value.detach() for name, value in logged.items()}
 
     @torch.no_grad()
@@ -93,7 +93,7 @@ class NNCLR(Learner):
     name = "nnclr"
 
     def loss(self, views: list[Tensor], number: int) -> tuple[Tensor, Tensor]:
-        projections = [self.network(view)[1] for view in views]
+        features, projections = zip(*[self.network(view) for view in views], strict=True)
         predictions = [unit(self.predictor(projection)) for projection in projections]
         self.first = unit(projections[0]).detach()
         pairs = [(0, 1), (1, 0)] if len(views) == 2 else [(0, 0)]
@@ -103,7 +103,7 @@ class NNCLR(Learner):
                 nearest = max(self.queue, key=lambda row, z=projection: float(row @ z))
                 similar = [nearest @ prediction / self.temperature for prediction in predictions[other]]
                 losses.append(-similar[index] + torch.stack(similar).exp().sum().log())
-        return torch.stack(losses).sum() / len(losses), projections[0]
+        return torch.stack(losses).sum() / len(losses), features[0]
 
     def after(self, number: int) -> None:
         size = len(self.queue)

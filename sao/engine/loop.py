@@ -15,6 +15,7 @@ from sao.config import Config
 from sao.data.batches import Batches
 from sao.data.samples import Dataset, Samples
 from sao.engine import checkpoint
+from sao.engine.collapse import Collapse
 from sao.engine.device import choose_bfloat16, numerics
 from sao.engine.log import Log, Progress
 from sao.engine.pictures import save_samples
@@ -56,7 +57,7 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
     batches = Batches(dataset.train, device)
     progress = Progress(first, total, config.train.batch, shown=distributed.is_main())
     rates = LearningRates(method.optimisers, config.train.schedule, total, config.warmup_steps_for(len(dataset.train)))
-    saved, steadiest = first, Steadiest(run, first)
+    saved, steadiest, collapse = first, Steadiest(run, first), Collapse()
     _check_start(method, batches, first, total)
     method.bfloat16_passes = processes.main_only(lambda: choose_bfloat16(config.train.precision, device))
     method.tf32_passes = config.train.tf32
@@ -78,6 +79,9 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
                 values = _values(scalars)
                 log.row(done, values | progress.times(done))
                 progress.update(done, _headline(method, values))
+                if method.may_collapse and (news := collapse.seen(done, values)) is not None:
+                    progress.end_line()
+                    log.say(news)
             if _due(config.log.sample_every, done, last):
                 _draw(run, method, dataset.train, config, done)
             if _due(config.log.evaluate_every, done, False):

@@ -97,6 +97,7 @@ class Method(nn.Module, ABC):
     bfloat16_passes = tf32_passes = False  # set by the engine, for the device
     gradient_limit: float | None = None  # where set, an optimiser's whole gradient is shortened to this length
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
+    may_collapse: ClassVar[bool] = False  # whether a run says so where network/spread stays near 0
     own_clusters: int | None = None  # into how many it divides samples by itself, where it does
 
     def __init__(self) -> None:

@@ -60,13 +60,14 @@ class NNCLR(TwoViews):
             self.views = self.views[:1]
 
     def project(self, images: Tensor) -> Parts:
-        projection = self.network(images)[1]
+        features, projection = self.network(images)
         prediction = F.normalize(self.predictor(projection))
         with torch.no_grad(), self._exact(images):
             direction = F.normalize(projection.to(self.queue.rows.dtype))
             nearest = (direction @ self.queue.rows.T).argmax(1)
             neighbour = self.queue.rows.index_select(0, nearest)
-        return {"projection": direction, "prediction": prediction, "neighbour": neighbour}
+        # The projection ends in a BatchNorm, which spreads whatever is left of a collapse: features tell.
+        return {"projection": direction, "prediction": prediction, "neighbour": neighbour, "watched": features.detach()}
 
     def _exact(self, like: Tensor) -> AbstractContextManager:
         """Neighbours are found in full precision: in bfloat16 near ones would be all the same."""

@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -36,6 +37,8 @@ class ViewsOptions(MethodOptions):
 class TwoViews(Method):
     """Without augmentation both views are the same image, and a loss can ask for nothing but that images differ."""
 
+    may_collapse: ClassVar[bool] = True
+
     def __init__(
         self, encoder: Encoder, head: nn.Module, options: ViewsOptions, context: Context, predictor: nn.Module | None = None
     ) -> None:
@@ -64,7 +67,10 @@ class TwoViews(Method):
         return self.views[index](inputs, self.seed, f"view {index}", step, self.batch)
 
     def project(self, images: Tensor) -> Parts:
-        """What the losses need of this process's rows of a view; whether it collapses is watched in the `projection`."""
+        """What the losses need of this process's rows of a view.
+
+        Whether it collapses is watched in `watched`, or else in the `projection`.
+        """
         return {"projection": self.network(images)[1]}
 
     def remember(self, views: Sequence[Parts], step: int) -> None:
@@ -74,7 +80,8 @@ class TwoViews(Method):
 
     def step(self, batch: Batch, step: int) -> Scalars:
         views = self._gathered(batch.inputs, step)
-        scalars = self.descend("network", self.losses(views, step), {"spread": spread(views[0]["projection"])})
+        watched = views[0].get("watched", views[0]["projection"])
+        scalars = self.descend("network", self.losses(views, step), {"spread": spread(watched)})
         if self.average_network is not None:
             self.average_network.update(self.network)
         self.remember([{name: rows.detach() for name, rows in view.items()} for view in views], step)

@@ -12,7 +12,7 @@ from sao.engine.schedule import LearningRates
 from sao.errors import InputError
 from sao.methods import METHODS, byol, dino, nnclr, swav
 from sao.methods.swav import sinkhorn
-from sao.methods.views import TwoViews, rising_to_1
+from sao.methods.views import TwoViews, rising_to_1, spread
 
 LEARNERS = {"byol": byol.Options(), "nnclr": nnclr.Options(), "swav": swav.Options(), "dino": dino.Options()}
 CROPS = {**PLAIN, "method__view__crop": 0.5, "method__second_view": "null"}
@@ -173,3 +173,12 @@ def test_an_option_that_would_have_no_effect_is_refused(options, said):
 def test_every_learner_says_whether_it_collapses():
     for name in [name for name in METHODS if name in (*LEARNERS, "simclr", "vicreg")]:
         assert 0 < float(learner(name).step(tiny.batch(), 0)["network/spread"]) < 1.1
+
+
+def test_a_batchnorm_at_the_end_of_a_projector_hides_no_collapse():
+    """NNCLR's makes projections differ however alike the features are that they are made of."""
+    method = learner("nnclr")
+    method.network.encoder.register_forward_hook(lambda module, inputs, features: 1 + 1e-3 * features)
+    (view, *_) = method._gathered(tiny.batch().inputs, 0)
+    assert float(spread(view["projection"])) > 0.5
+    assert float(method.step(tiny.batch(), 0)["network/spread"]) < 0.01

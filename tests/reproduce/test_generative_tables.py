@@ -180,6 +180,13 @@ def test_stylegan2_has_its_row_and_the_settings_of_its_authors():
     assert (paper["svm"], paper["parameters_d"], paper["parameters_g"]) == (pytest.approx(0.765), 20.7e6, 19.9e6)
 
 
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+def test_rows_that_minutes_do_not_suffice_for_are_marked(scale):
+    rows = [row for table in (table3, table4, table5) for row in table(scale).rows]
+    marked = {row.name for row in rows if row.title.endswith("(wiring check)")}
+    assert marked == ({"stylegan2", "bigbigan", "genrep", "genrep-views"} if scale == "cpu" else set())
+
+
 def test_samples_stand_side_by_side_in_the_order_of_the_appendix(tmp_path, capsys):
     out = tmp_path / "out"
     assert main(words("samples", out, *SMALL, "--rows", "full,hinge")) == 0

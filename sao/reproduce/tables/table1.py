@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sao.reproduce.tables.cells import CPU_PRESETS, PAPER_PRESETS, Row, Scale, Table, controls
+from sao.reproduce.tables.cells import CPU_PRESETS, PAPER_PRESETS, WIRING, Row, Scale, Table, controls
 from sao.reproduce.tables.search import HELD, SHORTER
 from sao.reproduce.tables.table1_recipes import CIFAR, CPU_SCALE, IMAGENET, PAPER_SCALE, RATES
 
@@ -83,7 +83,7 @@ def _changes(name: str) -> dict[str, str]:
 def _learner(name: str, scale: Scale) -> Row:
     row = Row(name, TITLES[name], _changes(name), paper=_paper(name), samples=False)
     if scale == "cpu":
-        title = f"{row.title} (wiring check)" if name in AUTOENCODERS else row.title
+        title = f"{row.title}{WIRING}" if name in AUTOENCODERS else row.title
         return replace(row, title=title, recipe=CPU_SCALE[name], rates=RATES)
     recipes = {data: PAPER_SCALE[name][family] for data, family in DATA.items() if family in PAPER_SCALE[name]}
     return replace(row, recipes=recipes, without=tuple(DATA.keys() - recipes.keys()))

@@ -7,7 +7,7 @@ from sao.reproduce.tables.presets import recipe_of
 
 # Twenty clusters of a part of the images, made again every 200 steps; about as long as ours.
 SELF_CONDITIONED_CPU = {
-    "train.steps": "2000",
+    "train.steps": "1500",
     "method.width": "32",
     "method.clusters": "20",
     "method.clustered": "5000",
@@ -15,6 +15,8 @@ SELF_CONDITIONED_CPU = {
     "method.restarts": "3",
     "method.discriminator_optimiser.learning_rate": "5e-4",
     "method.generator_optimiser.learning_rate": "5e-4",
+    "log.evaluate_every": "500",
+    "log.checkpoint_every": "500",
 }
 
 

@@ -1,0 +1,32 @@
+"""A run whose network answers alike to everything says so."""
+
+import pytest
+import tiny
+
+from sao.engine.collapse import ALIKE, PATIENCE, Collapse
+
+
+def said(values: list[float]) -> list[int]:
+    """Indices of the rows after which something is said."""
+    collapse = Collapse()
+    return [index for index, value in enumerate(values) if collapse.seen(index, {"network/spread": value}) is not None]
+
+
+def test_a_collapse_is_said_once_and_a_moment_is_none():
+    low, high = ALIKE / 2, 0.5
+    assert said([high] * 9) == []
+    assert said([low] * (PATIENCE - 1) + [high] + [low] * (PATIENCE - 1)) == []
+    assert said([high] + [low] * 30) == [PATIENCE]
+    assert said([low] * PATIENCE + [high] + [low] * PATIENCE) == [PATIENCE - 1, 2 * PATIENCE]
+
+
+def test_rows_without_it_are_passed_over():
+    assert Collapse().seen(0, {"discriminator/spread": 0.0}) is None
+
+
+@pytest.mark.parametrize(("name", "collapsed"), [("dino", True), ("byol", False)])  # the first begins as one that has
+def test_a_run_says_that_its_network_has_collapsed(name, collapsed, tmp_path, capsys):
+    run, _ = tiny.trained(tmp_path / "run", method=name, train__steps=12, log__every=1)
+    line = "the network answers nearly the same to every image"
+    assert (line in capsys.readouterr().out) is collapsed
+    assert (line in (run.folder / "log.txt").read_text()) is collapsed
