@@ -38,7 +38,7 @@ mutants: $(VENV)/.installed     ## wrong changes, one at a time: do the tests no
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,metrics,baselines,track,tables,export]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,metrics,baselines,track,tables,export,clustering]"
 	touch $@
 
 clean:                          ## remove the virtual environment

@@ -131,7 +131,13 @@ def _add_use(command: AddCommand) -> None:
     export.add_argument("--generator", action="store_true", help="the generator instead of the encoder")
     export.add_argument("--feature", choices=("backbone", "embedding"), default="backbone")
     export.add_argument("--data", help="what to check the file on (default: held-out samples of the run)")
-    for command in (evaluate, embed, cluster, sample, export):
+
+    ship = command("ship", "write a small copy of a run to give away: what embed, cluster and sample read, and a model card")
+    ship.add_argument("run", metavar="RUN")
+    ship.add_argument("-o", "--output", required=True, help="a new folder, which every command then takes for RUN")
+    ship.add_argument("--half", action="store_true", help="keep weights in 16 bits, if features and samples stay the same")
+    ship.add_argument("--licence", default="not stated", help="of the weights, for the model card")
+    for command in (evaluate, embed, cluster, sample, export, ship):
         command.add_argument(
             "--checkpoint",
             choices=("newest", "steadiest"),
@@ -160,10 +166,11 @@ def _add_study(command: AddCommand) -> None:
         help="figure1: features of self-supervised systems, drawn; figure2: the double spirals, six panels and their numbers; "
         "table1: self-supervised systems; table2: augmentations; table3: clusters; table4: the objectives; "
         "table5: learning from a generator; samples: those of the appendix; "
-        "compare: ours beside the two-view learners on your own images",
+        "compare: ours beside the two-view learners on your own images; "
+        "clustering: ours beside raw inputs and deep clustering, judged alike",
     )
     reproduce.add_argument("--out", help="folder for runs and results (default: runs/TARGET, for tables runs/TARGET-SCALE)")
-    reproduce.add_argument("--seeds", default="0", help="for example 0,1,2; the first one is drawn (default: 0)")
+    reproduce.add_argument("--seeds", help="for example 0,1,2; the first one is drawn (default: 0, clustering: 2,3,4)")
     reproduce.add_argument("--controls", action="store_true", help="figure2: train every control too, for the table")
     reproduce.add_argument("--steps", type=int, help="steps of each run (default: the preset's)")
     reproduce.add_argument(

@@ -25,6 +25,7 @@ from sao.errors import InputError
 from sao.evaluation.html import table
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
 from sao.methods import FeatureName, Generative, Method, generative
+from sao.models import run_folder
 from sao.randomness import generator
 
 
@@ -45,6 +46,11 @@ class Model:
         self.config, self.facts, self.step = config, facts, step
         self._method, self._parts = None if method is None else method.eval(), parts
         self._clusters: SphericalKMeans | None = None
+
+    @property
+    def parts(self) -> PartialMethod | None:
+        """The checkpoint that it came from, where it came from one."""
+        return self._parts
 
     @property
     def method(self) -> Method:
@@ -190,10 +196,14 @@ def load(
 ) -> Model:
     """The model of a run folder, from its newest whole checkpoint; its moving averages, or the raw networks.
 
+    Also a model that comes with the package, by its name; a run of that name in the current folder comes first.
+
     A damaged checkpoint is passed over and reported. "steadiest" is the one at whose evaluation clusters agreed best.
     """
-    run = Run.open(Path(folder))
+    run = Run.open(run_folder(folder, report))
     config, facts = run.config, run.facts
+    if run.is_copy and weights == "raw":
+        raise InputError(f"{folder} holds moving averages only: it has no raw weights")
     if checkpoint == "steadiest" and not run.steadiest.is_dir():
         raise InputError(f"{run.folder} kept no steadiest checkpoint: it was evaluated less than twice while it was trained")
     checkpoints = run.checkpoints if checkpoint == "newest" else run.steadiest

@@ -20,11 +20,11 @@ LINES: list[set[str]] = [
     {"engine"},
     {"model", "automatic"},
     {"other_runs"},
-    {"benchmark", "estimator", "export", "report"},
+    {"benchmark", "estimator", "export", "report", "shipping"},
     {"commands", "reproduce", "learning"},
     {"cli", "__main__", "__init__"},
 ]
-# Small modules that know nothing of the rest; presets are data.
+# Small modules that know nothing of the rest; presets and models are data.
 ANYWHERE = {
     "errors",
     "options",
@@ -35,6 +35,7 @@ ANYWHERE = {
     "npz",
     "torchvision_import",
     "presets",
+    "models",
     "py.typed",
 }
 TORCH_ALONE = LINES[0] | LINES[1]

@@ -32,8 +32,13 @@ def run(arguments: Namespace) -> None:
             processes.main_only(lambda: _evaluate_file(Path(arguments.features), names, rows, arguments))
         return
     from sao.engine.run import Run
+    from sao.models import run_folder
 
-    run = Run.open(Path(arguments.run))
+    run = Run.open(run_folder(arguments.run, warn))
+    if run.is_copy and arguments.data is None:
+        raise InputError(f"{arguments.run} comes without its data: give --data with labelled data, or the name of a data set")
+    if run.is_copy and arguments.output is None:
+        raise InputError(f"nothing is written into {arguments.run}: give -o FILE.json for the numbers")
     train = run.config.train
     with processes.joined(train.device, train.timeout_seconds):
         _evaluate_run(run, names, rows, arguments)

@@ -33,7 +33,7 @@ def run(arguments: Namespace) -> None:
         said = f"{CHECKED} latents"
     else:
         whole = whole_encoder(model, arguments.feature)
-        inputs, said = _samples(model, Path(arguments.run), arguments.data)
+        inputs, said = _samples(model, arguments.run, arguments.data)
     what = (
         f"generator of a {model.config.method.name} run"
         if arguments.generator
@@ -55,18 +55,22 @@ def _latents(model: "Model") -> np.ndarray:
     return torch.randn(CHECKED, *model.latent_shape, generator=generator(0, "samples")).numpy()
 
 
-def _samples(model: "Model", run: Path, data: str | None) -> tuple[np.ndarray, str]:
+def _samples(model: "Model", given: str, data: str | None) -> tuple[np.ndarray, str]:
     """Held-out samples of the run, or samples of other data, as `Model.embed` takes them; else random ones."""
     from sao.commands.inputs import open_for
     from sao.commands.training import open_run_data
     from sao.data.samples import Images
     from sao.engine.run import Run
+    from sao.models import run_folder
 
+    run = Run.open(run_folder(given))
     if data is not None:
         samples = open_for(model, data)
+    elif run.is_copy:
+        return _random(model), f"{CHECKED} random samples"
     else:
         try:
-            samples = open_run_data(Run.open(run))[1].dataset.test
+            samples = open_run_data(run)[1].dataset.test
         except InputError as error:
             warn(f"checked on random samples instead of the run's own: {error}")
             return _random(model), f"{CHECKED} random samples"

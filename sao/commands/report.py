@@ -16,13 +16,17 @@ if TYPE_CHECKING:  # torch comes with it
 
 def run(arguments: Namespace) -> None:
     from sao.engine.run import Run
+    from sao.models import run_folder
     from sao.report.layout import check_umap
 
     if not 10 <= arguments.points <= 20_000:
         raise InputError(f"--points is {arguments.points}: a map shows between 10 and 20000 samples")
     if arguments.clusters is not None and not 2 <= arguments.clusters <= 100:
         raise InputError(f"--clusters is {arguments.clusters}: give between 2 and 100")
-    runs = [Run.open(Path(folder)) for folder in arguments.runs]
+    runs = [Run.open(run_folder(folder, warn)) for folder in arguments.runs]
+    for one, given in zip(runs, arguments.runs, strict=True):
+        if one.is_copy:
+            raise InputError(f"{given} has no history and no data to report on: `sao eval`, `sample` and `embed` take it")
     target = Path(arguments.output or (runs[0].folder / "report.html" if len(runs) == 1 else "report.html"))
     if arguments.layout == "umap":
         check_umap()

@@ -17,7 +17,11 @@ TARGETS = {
     "table1": {*TABLE, "no_search"},
     **dict.fromkeys(("table2", "table3", "table4", "table5", "samples"), TABLE),
     "compare": {"data", "rows", "dry_run"},
+    "clustering": {"data", "rows", "dry_run"},
 }
+
+
+SEEDS = {"clustering": "2,3,4"}  # of the report: settings were chosen on 0 and 1
 
 
 def run(arguments: Namespace) -> int:
@@ -26,7 +30,8 @@ def run(arguments: Namespace) -> int:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("sao reproduce starts processes of its own: leave torchrun out, and give --jobs")
     _check_taken(arguments)
-    seeds, options = seeds_in(arguments.seeds), dict(arguments.options)
+    seeds = seeds_in(arguments.seeds if arguments.seeds is not None else SEEDS.get(arguments.target, "0"))
+    options = dict(arguments.options)
     if arguments.steps is not None:
         options["train.steps"] = str(_positive("--steps", arguments.steps))
     if arguments.jobs is not None:
@@ -34,7 +39,8 @@ def run(arguments: Namespace) -> int:
     from sao.engine.loop import Diverged, Interrupted
 
     try:
-        make = {"figure1": _figure1, "figure2": _figure2, "compare": _compare}.get(arguments.target, _table)
+        others = {"figure1": _figure1, "figure2": _figure2, "compare": _compare, "clustering": _clustering}
+        make = others.get(arguments.target, _table)
         make(arguments, seeds, options)
     except (Interrupted, KeyboardInterrupt):
         print("sao: stopped; the same command goes on from here", file=sys.stderr)
@@ -98,6 +104,26 @@ def _compare(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
     from sao.reproduce.tables.study import reproduce
 
     reproduce(table, cells, cells, out, _command(), processes)
+
+
+def _clustering(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
+    from sao.reproduce.clustering.benchmark import benchmark, check_installed
+    from sao.reproduce.clustering.study import make
+    from sao.reproduce.tables.cells import check_options, chosen_data, chosen_rows
+    from sao.reproduce.tables.study import Study
+
+    table = benchmark()
+    rows, data = chosen_rows(table, _words("--rows", arguments.rows)), chosen_data(table, _words("--data", arguments.data))
+    check_options(table, rows, options)
+    check_installed(rows)
+    study = Study(table, rows, data, seeds, options, Path(arguments.out or "runs/clustering"))
+    processes = arguments.jobs or _at_a_time("cpu")
+    if arguments.dry_run:
+        from sao.reproduce.tables.price import price_study
+
+        price_study(study.cells(), processes)
+    else:
+        make(study, _command(), processes)
 
 
 def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str, str]):

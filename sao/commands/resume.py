@@ -2,18 +2,20 @@
 
 from argparse import Namespace
 from collections.abc import Mapping
-from pathlib import Path
 
 from sao import config as configuration
 from sao.config import Config
 from sao.engine.run import Run
 from sao.errors import InputError
+from sao.models import run_folder
 
 FIXED = ("seed", "method", "method.name")  # what a run is; a network of another size does not fit its checkpoint anyway
 
 
 def run(arguments: Namespace) -> int:
-    run = Run.open(Path(arguments.run))
+    run = Run.open(run_folder(arguments.run))
+    if run.is_copy:
+        raise InputError(f"{arguments.run} holds nothing to train on: `sao train` begins a run of your own")
     config = changed_config(run.config, arguments.options)
     from sao import processes
 

@@ -61,6 +61,21 @@ def save(folder: Path, method: Method, step: int, keep: int) -> Path:
     return target
 
 
+def save_part(folder: Path, tensors: dict[str, Tensor], step: int, uses: Sequence[str], half: bool) -> None:
+    """A checkpoint of that alone what these uses of a method read; half: floating-point numbers in half of the bits."""
+    target = folder / _name(step)
+    target.mkdir(parents=True)
+    kept = {name: value.half() if half and value.is_floating_point() else value for name, value in tensors.items()}
+    save_file(kept, target / METHOD)
+    state = {"format": FORMAT, "step": step, "checksums": {METHOD: _checksum(target / METHOD)}, "uses": list(uses)}
+    (target / STATE).write_text(json.dumps(state, indent=1) + "\n")
+
+
+def uses_of(path: Path) -> list[str] | None:
+    """What a part of a checkpoint can be used for; None for a whole one."""
+    return _explained(path, lambda: json.loads((path / STATE).read_text()).get("uses"))
+
+
 def load_newest(folder: Path, method: Method, report: Callable[[str], None]) -> int:
     """Restore the newest whole checkpoint and return its step; a damaged one is reported and passed over."""
     return newest(folder, report, lambda path: load(path, method))

@@ -38,17 +38,25 @@ class PartialMethod:
         self.outline, self.path, self.device = outline, path, device
         self._build, self._shape, self._raw = build, shape, raw
         self._ready: set[Use] = set()
+        self.uses = checkpoint.uses_of(path)  # of a copy that holds a part; None where everything is there
         if outline is not None:
             there = {name: tuple(tensor.shape) for name, tensor in outline.state_dict().items()}
-            if there != checkpoint.tensor_shapes(path):
+            stored = checkpoint.tensor_shapes(path)
+            if (there if self.uses is None else {name: there.get(name) for name in stored}) != stored:
                 raise checkpoint.other_network(path)
+
+    @property
+    def _copy(self) -> str:
+        return str(self.path.parents[1])
 
     def ready_for(self, use: Use) -> Method:
         """The method, of which the tensors that this use reads have values."""
+        if self.uses is not None and use not in self.uses:
+            raise InputError(f"{self._copy} is a copy for {', '.join(self.uses)}: it holds nothing for {use}")
         if self._partial is None:
             return self.whole
         if use not in self._ready:
-            names = self._read_by(use)
+            names = self.names_read(use)
             if names is None:
                 return self.whole
             self._fill(self._partial, names)
@@ -58,6 +66,8 @@ class PartialMethod:
     @cached_property
     def whole(self) -> Method:
         """All of it, optimisers too."""
+        if self.uses is not None:
+            raise InputError(f"{self._copy} is a copy for {', '.join(self.uses)}: it holds nothing to train on")
         method = self._build().to(self.device)
         checkpoint.load(self.path, method)
         if self._raw:
@@ -68,10 +78,11 @@ class PartialMethod:
     def _partial(self) -> Method | None:
         return copy.deepcopy(self.outline)
 
-    def _read_by(self, use: Use) -> set[str] | None:
+    def names_read(self, use: Use) -> set[str] | None:
         """None where that cannot be found out, or where it needs more than a checkpoint holds."""
         outline = self.outline
-        assert outline is not None
+        if outline is None:
+            return None
         if use == "decode":
             maker = generative(outline)
             assert maker is not None
@@ -88,7 +99,8 @@ class PartialMethod:
         known = method.state_dict().keys()
         stored = {name: self._stored_as(name, known) for name in names}
         tensors = checkpoint.some_tensors(self.path, sorted(set(stored.values())))
-        filled = {name: tensors[other].to(self.device) for name, other in stored.items()}
+        kinds = {name: tensor.dtype for name, tensor in method.state_dict().items()}  # a copy may keep half of the bits
+        filled = {name: tensors[other].to(self.device, kinds[name]) for name, other in stored.items()}
         method.load_state_dict(filled, strict=False, assign=True)
         method._apply(lambda tensor: tensor)  # weights take the layout of the device they came to
 

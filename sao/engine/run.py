@@ -88,6 +88,11 @@ class Run:
             )
         return cls(folder)
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether this is a folder of `sao ship`, with what a model is used by and nothing to train on."""
+        return (read_mark(self.folder) or {}).get("copy") is True
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other processes from training here. The system lets go of the lock when this process ends, however it ends."""

@@ -11,7 +11,7 @@ from sao.methods import METHODS, MethodOptions, OtherRun
 from sao.option_words import nearest, option_names, suggestion
 
 Scale = Literal["cpu", "paper"]
-Kind = Literal["trained", "reference", "untrained", "raw"]
+Kind = Literal["trained", "reference", "untrained", "raw", "pca", "rival"]
 REFERENCE = "supervised"
 WIRING = " (wiring check)"  # in the title of a row that cannot learn much in minutes: its pieces fit together, no more
 DEFAULT = Config().method.name  # of a row that names no method

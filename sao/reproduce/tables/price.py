@@ -16,9 +16,10 @@ def price_study(cells: Sequence[Cell], processes: int) -> None:
         if cell.evaluation.exists():
             print(f"{cell.name}: done already")
             continue
-        if cell.row.kind in ("raw", "untrained"):
+        if cell.row.kind in ("raw", "untrained", "pca"):
             print(f"{cell.name}: nothing to train")
             continue
+        as_long = f", as long as {cell.row.needs}" if cell.row.kind == "rival" else ""
         kind = _kind_of_step(cell.config)
         if kind not in measured:
             measured[kind] = price(cell.config)
@@ -29,8 +30,8 @@ def price_study(cells: Sequence[Cell], processes: int) -> None:
         one = measured[kind]
         steps = cell.config.steps_for(one.samples)
         seconds += steps * one.step.seconds
-        disk += cell.config.log.keep * one.checkpoint
-        print(f"{cell.name}: {steps} steps of {one.step.seconds:.2f} s, {clock(steps * one.step.seconds)}", flush=True)
+        disk += 0 if as_long else cell.config.log.keep * one.checkpoint
+        print(f"{cell.name}: {steps} steps of {one.step.seconds:.2f} s, {clock(steps * one.step.seconds)}{as_long}", flush=True)
     together = f", {clock(seconds / processes)} with {processes} at a time that do not slow each other down"
     print(f"{len(cells)} cells: {clock(seconds)} of training left{together if processes > 1 else ''}")
     print(f"{disk / 1e9:.1f} GB of checkpoints; the evaluation of each cell comes on top")

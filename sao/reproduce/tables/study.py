@@ -91,8 +91,13 @@ def reproduce(
     print(f"everything is in {out}; {clock(time.monotonic() - started)} in all", flush=True)
 
 
-def finish_each(cells: Sequence[Cell], processes: int, after_each: Callable[[], None] = lambda: None) -> int:
-    """Returns how many were left to do."""
+def finish_each(
+    cells: Sequence[Cell],
+    processes: int,
+    after_each: Callable[[], None] = lambda: None,
+    finish: Callable[[Cell], str] | None = None,
+) -> int:
+    """Returns how many were left to do. `finish` is what finishes one, and says a line about it."""
     for cell in cells:
         check_folder(cell.folder, cell.config)
     left = [cell for cell in cells if not cell.evaluation.exists()]
@@ -104,14 +109,14 @@ def finish_each(cells: Sequence[Cell], processes: int, after_each: Callable[[], 
         what = "cells" if cells[0].tried is None else "trials of learning rates"
         print(f"{len(cells)} {what}, {len(cells) - len(left)} of them done already", flush=True)
     for stage in (references, others, last):  # generated images are compared in the features of the first
-        for cell, said in run_each(finish, stage, processes):
+        for cell, said in run_each(finish or finish_cell, stage, processes):
             left.remove(cell)
             print(f"{cell.name}: {said}; left: {len(left)}", flush=True)
             after_each()
     return count
 
 
-def finish(cell: Cell) -> str:
+def finish_cell(cell: Cell) -> str:
     """Train a cell, from where it was stopped, and evaluate it; returns what there is to say about it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a bank near the size of a small data set: the table is of all rows alike

@@ -33,14 +33,9 @@ Searched = Mapping[tuple[str, str], Mapping[str, float]]  # score of each learni
 def write_table(table: Table, cells: Sequence[Cell], out: Path, command: str, searched: Searched | None = None) -> None:
     """NAME.md and NAME.json of the cells that are done, and of the search for learning rates."""
     done = [(cell, read_result(cell)) for cell in cells if cell.evaluation.exists()]
-    lines = [_line(row, data, done) for data in _ordered(cell.data for cell in cells) for row in _ordered_rows(cells)]
+    lines = [summarised(row, data, done) for data in _ordered(cell.data for cell in cells) for row in _ordered_rows(cells)]
     lines = [line for line in lines if line["seeds"]]
-    facts = {
-        "command": command,
-        "date": date.today().isoformat(),
-        "machine": f"{usable_cores()} cores, {platform.processor() or platform.machine()}",
-        "scale": table.scale,
-    }
+    facts = facts_of(table, command)
     searches = [{"row": row, "data": data, "scores": dict(found)} for (row, data), found in (searched or {}).items()]
     content = {**facts, "notes": table.notes, "rows": lines, "search": searches}
     write_text(out / f"{table.name}.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
@@ -48,7 +43,16 @@ def write_table(table: Table, cells: Sequence[Cell], out: Path, command: str, se
     write_text(out / f"{table.name}.md", text)
 
 
-def _line(row: Row, data: str, done: list[tuple[Cell, dict[str, Metric]]]) -> dict[str, Any]:
+def facts_of(table: Table, command: str) -> dict[str, str]:
+    return {
+        "command": command,
+        "date": date.today().isoformat(),
+        "machine": f"{usable_cores()} cores, {platform.processor() or platform.machine()}",
+        "scale": table.scale,
+    }
+
+
+def summarised(row: Row, data: str, done: list[tuple[Cell, dict[str, Metric]]]) -> dict[str, Any]:
     """One row on one data set: of each metric the mean and deviation over the seeds, and the paper's number beside it."""
     own = [(cell, found) for cell, found in done if cell.row.name == row.name and cell.data == data]
     whole = [found for _, found in own if DIVERGED not in found]
@@ -107,7 +111,7 @@ def _rows(lines: list[dict[str, Any]]) -> list[str]:
     shown = [f"| row | seeds | {' | '.join(headings)} |", "|---|---|" + "---|" * len(headings)]
     for line in lines:
         cells = [_ours(line, name) if whose == "ours" else _papers(line, name) for whose, name in columns]
-        shown.append(f"| {line['title']} | {_seeds(line)} | {' | '.join(cells)} |")
+        shown.append(f"| {line['title']} | {seeds_of(line)} | {' | '.join(cells)} |")
     return shown
 
 
@@ -125,7 +129,7 @@ def _search(searches: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _seeds(line: dict[str, Any]) -> str:
+def seeds_of(line: dict[str, Any]) -> str:
     steps = line["diverged"]
     marks = [f" (diverged at step {steps[str(seed)]})" if str(seed) in steps else "" for seed in line["seeds"]]
     return ", ".join(f"{seed}{mark}" for seed, mark in zip(line["seeds"], marks, strict=True))

@@ -1,0 +1,80 @@
+"""sao ship: a small copy of a run to give away, with what embed, cluster and sample read, and a model card."""
+
+import os
+import shutil
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sao.commands.output import warn
+from sao.errors import InputError
+
+if TYPE_CHECKING:  # torch comes with it
+    from sao.engine.partial_method import Use
+    from sao.model import Model
+
+CHECKED = 64  # samples on which the copy must agree with the run
+HALF_AGREES = 0.02  # of the largest value, where numbers are kept in half of the bits
+
+
+def run(arguments: Namespace) -> None:
+    target = Path(arguments.output)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(f"{target} exists and is not an empty folder: choose another -o")
+    import sao
+    from sao.engine.run import Run
+    from sao.models import run_folder
+    from sao.shipping import card_of, check_no_paths, shared_config, write_copy
+
+    run = Run.open(run_folder(arguments.run, warn))
+    if run.is_copy:
+        raise InputError(f"{run.folder} is such a copy already: copy the folder")
+    model = sao.load(run.folder, device="cpu", report=warn, checkpoint=arguments.checkpoint)
+    config = shared_config(model.config, model.facts.name)
+    check_no_paths(config)
+    parts = model.parts
+    assert parts is not None
+    temporary = target.with_name(f".{target.name}.writing-{os.getpid()}")
+    try:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        card = card_of(run, model, config, arguments.licence)
+        facts = replace(model.facts, place=None, glimpse=None)
+        kept = write_copy(temporary, parts, config, facts, model.step, arguments.half, card)
+        difference = _checked(model, sao.load(temporary, device="cpu", report=warn), kept, arguments.half)
+        if target.exists():
+            target.rmdir()
+        temporary.rename(target)
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror}; choose another -o") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    print(f"step {model.step} of {run.folder} for {', '.join(kept)} in {target}, {size / 1e6:.2f} MB")
+    print(f"agrees with the run on {CHECKED} samples: the largest difference is {difference:.1e} of the largest value")
+    print(f"look at       {target / 'README.md'}")
+
+
+def _checked(model: "Model", copy: "Model", kept: "list[Use]", half: bool) -> float:
+    """The largest difference in anything that is kept, as a share of the largest value."""
+    import torch
+
+    from sao.randomness import generator
+
+    shape = model.facts.shape
+    draws = torch.rand(CHECKED, *shape, generator=generator(0, "samples")) * 2 - 1
+    worst = 0.0
+    for use in kept:
+        if use == "decode":
+            latents = torch.randn(CHECKED, *model.latent_shape, generator=generator(0, "samples"))
+            ours, theirs = (one.decode(latents).astype(np.float64) for one in (model, copy))
+        else:
+            with torch.no_grad():
+                ours, theirs = (one.method_for(use).representation(use)(draws).double().numpy() for one in (model, copy))
+        worst = max(worst, float(np.abs(ours - theirs).max() / max(np.abs(ours).max(), 1e-12)))
+    if worst > (HALF_AGREES if half else 0):
+        advice = ": leave --half out" if half else ""
+        raise InputError(f"the copy differs from the run by {worst:.1e} of the largest value, so it was not kept{advice}")
+    return worst

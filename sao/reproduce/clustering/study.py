@@ -1,0 +1,159 @@
+"""sao reproduce clustering: train and judge every cell that is not done yet, then write what was found."""
+
+import json
+import platform
+import time
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from sao import config as configuration
+from sao.commands.training import open_config_data
+from sao.data.samples import Dataset
+from sao.engine.device import choose_device, set_threads
+from sao.engine.evaluate import ChosenRows, weights_used
+from sao.engine.features import extract
+from sao.engine.log import clock
+from sao.engine.loop import Diverged, new_method
+from sao.engine.run import Run
+from sao.evaluation.clusters import clustering
+from sao.evaluation.features import Features
+from sao.evaluation.manifold import manifold_clustering
+from sao.evaluation.partitions import ari, matched_samples, nmi
+from sao.evaluation.result import Metric, accuracy, write_json
+from sao.evaluation.verdict import pca
+from sao.files import write_text
+from sao.methods import Method
+from sao.reproduce.clustering.benchmark import COMPONENTS, OURS
+from sao.reproduce.clustering.over_time import write_curves
+from sao.reproduce.clustering.rivals import MOST_EPOCHS, Epochs, epochs_within, fit, inputs_of
+from sao.reproduce.clustering.writing import write_benchmark
+from sao.reproduce.runs import check_out, train_run
+from sao.reproduce.tables.cells import Cell
+from sao.reproduce.tables.measure import training_seconds
+from sao.reproduce.tables.study import Study, finish_each
+from sao.reproduce.tables.writing import DIVERGED, read_result
+
+EPOCHS = "epochs.json"
+
+
+def make(study: Study, command: str, processes: int) -> list[Cell]:
+    """Finish the cells. What is found is written after each, so that it can be looked at on the way."""
+    started = time.monotonic()
+    check_out(study.out)
+    cells, shown = study.cells(), study.shown()
+
+    def write() -> None:
+        write_benchmark(study.table, shown, study.out, command)
+
+    if finish_each(cells, processes, write, finish) == 0:
+        write()
+    write_curves(shown, study.out / "curves.png")
+    print((study.out / f"{study.table.name}.md").read_text(encoding="utf-8"))
+    print(f"everything is in {study.out}; {clock(time.monotonic() - started)} in all", flush=True)
+    return cells
+
+
+def finish(cell: Cell) -> str:
+    """Train a cell, from where it was stopped, and judge its clusters; returns what there is to say about it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a bank near the size of a small data set; what ClustPy and UMAP warn of
+        write_json(cell.evaluation, _metrics(cell))
+    found = read_result(cell)
+    if DIVERGED in found:
+        return f"diverged at step {found[DIVERGED].value:.0f}"
+    return ", ".join(f"{name} {found[name].value:.3f}" for name in ("kmeans", "kmeans_best", "manifold"))
+
+
+def _metrics(cell: Cell) -> list[Metric]:
+    set_threads(cell.config.train.threads)
+    dataset = open_config_data(cell.config).dataset
+    if cell.row.kind != "trained":
+        cell.folder.mkdir(parents=True, exist_ok=True)
+        configuration.save(cell.config, cell.folder / "config.yaml")
+    try:
+        scored, more = _representation(cell, dataset)
+    except Diverged as error:
+        return [Metric(DIVERGED, float(error.step), None, {"what": error.what})]
+    return [*judged(scored, cell.config.seed), *more]
+
+
+def judged(scored: Features, seed: int) -> list[Metric]:
+    """By k-means, the best of it, and along the manifold in two ways: matched accuracy, NMI and ARI of each."""
+    found = clustering(scored.values, scored.labels, seed=seed)
+    found += manifold_clustering(scored.values, scored.labels, algorithm="umap", seed=seed)
+    spectral = manifold_clustering(scored.values, scored.labels, algorithm="spectral", seed=seed)
+    found += [metric.renamed(metric.name.replace("manifold", "spectral")) for metric in spectral]
+    return [metric.with_protocol({"seed": seed, **scored.protocol}) for metric in found]
+
+
+def _representation(cell: Cell, dataset: Dataset) -> tuple[Features, list[Metric]]:
+    """Features of the test part, and what else there is to say: costs, and clusters of a row's own."""
+    seed = cell.config.seed
+    chosen = ChosenRows.of(dataset, None, seed)
+    match cell.row.kind:
+        case "raw":
+            return _test(chosen.raw(columns=None, facts={})), []
+        case "pca":
+            return _test(pca(*chosen.raw(columns=None, facts={}), components=COMPONENTS)), []
+        case "rival":
+            return _rival(cell, dataset)
+        case "untrained":
+            method = new_method(cell.config, dataset, choose_device(cell.config.train.device))
+            return _features(method, dataset, "untrained"), []
+        case _:
+            method = train_run(cell.folder, cell.config, dataset)
+            minutes = Metric("minutes", training_seconds(Run.open(cell.folder)) / 60, None, _machine())
+            return _features(method, dataset, weights_used(method)), [minutes]
+
+
+def _features(method: Method, dataset: Dataset, weights: str) -> Features:
+    values = extract(method.representation("backbone"), dataset.test, next(method.parameters()).device)
+    return Features(values, dataset.test.labels, {"split": "test", "feature": "backbone", "weights": weights})
+
+
+def _rival(cell: Cell, dataset: Dataset) -> tuple[Features, list[Metric]]:
+    train, test, labels = inputs_of(dataset.train), inputs_of(dataset.test), dataset.test.labels
+    assert labels is not None, "the benchmark is of data with classes"
+    k, seed = len(np.unique(labels)), cell.config.seed
+    epochs = _epochs(cell, train, k)
+    started = time.perf_counter()
+    fitted = fit(cell.row.name, train, k, epochs, seed)
+    minutes = (time.perf_counter() - started) / 60
+    own = fitted.clusters(test)
+    facts = {"epochs": list(epochs), "k": k, "classes": k, "n_test": len(test)}
+    more = [
+        accuracy("own", matched_samples(own, labels), facts),
+        Metric("own_nmi", nmi(own, labels), None, facts),
+        Metric("own_ari", ari(own, labels), None, facts),
+        Metric("minutes", minutes, None, {**_machine(), "epochs": list(epochs)}),
+    ]
+    return Features(fitted.embed(test), labels, {"split": "test", "feature": f"embedding of {cell.row.name}"}), more
+
+
+def _epochs(cell: Cell, train: np.ndarray, k: int) -> Epochs:
+    """As many as take the time of ours; written down, so that a row that was killed begins again with as many."""
+    file = cell.folder / EPOCHS
+    if file.exists():
+        pretraining, clustering = json.loads(file.read_text(encoding="utf-8"))["epochs"]
+        return pretraining, clustering
+    ours = read_result(_ours(cell)).get("minutes")
+    found = MOST_EPOCHS[cell.row.name] if ours is None else epochs_within(60 * ours.value, cell.row.name, train, k)
+    about = {"epochs": list(found), "minutes_of_ours": None if ours is None else ours.value}
+    write_text(file, json.dumps(about) + "\n")
+    return found
+
+
+def _ours(cell: Cell) -> Cell:
+    return replace(cell, folder=cell.folder.with_name(f"{OURS}-{cell.data}-seed{cell.config.seed}"))
+
+
+def _test(pair: tuple[Features, Features | None]) -> Features:
+    assert pair[1] is not None
+    return pair[1]
+
+
+def _machine() -> dict[str, object]:
+    return {"threads": torch.get_num_threads(), "machine": platform.processor() or platform.machine()}

@@ -1,0 +1,215 @@
+"""A small copy of a run, and models that come with the package: what works on them, and what says in a line that it cannot."""
+
+import fnmatch
+import json
+import shlex
+import shutil
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from PIL import Image
+
+import sao
+from sao import models
+from sao.cli import main
+from sao.config import load_preset
+from sao.engine import checkpoint
+from sao.engine.run import DataFacts, Run
+from sao.errors import InputError
+from sao.evaluation.result import Metric, write_json
+from sao.shipping import command_of
+
+ROOT = Path(__file__).parents[2]
+PROTOCOL = {"n_test": 360, "seed": 0}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """As if it had been trained on this machine for eight steps, and evaluated."""
+    folder = tmp_path_factory.mktemp("ship") / "run"
+    facts = DataFacts.of(tiny.dataset())
+    run = Run.create(folder, tiny.config(data__folder="/tmp/somewhere"), facts)
+    method = tiny.method()
+    with torch.no_grad():
+        for name, tensor in method.state_dict().items():
+            if tensor.is_floating_point():  # averages that differ from what is averaged
+                tensor += 0.02 if name.startswith("average_") else 0.05
+    checkpoint.save(run.checkpoints, method, 8, keep=1)
+    (folder / "data.json").write_text(replace(facts, place=("/tmp/somewhere", "../somewhere")).as_text())
+    numbers = {"kmeans": 0.5, "kmeans_best": 0.625, "raw/kmeans_best": 0.25}
+    write_json(run.evaluations / "summary.json", [Metric(name, value, None, PROTOCOL) for name, value in numbers.items()])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def box(run, tmp_path_factory) -> Path:
+    """A folder of models, of which there is one."""
+    folder = tmp_path_factory.mktemp("box")
+    assert main(["ship", str(run), "-o", str(folder / "tiny8"), "--licence", "Apache-2.0"]) == 0
+    return folder
+
+
+@pytest.fixture
+def inside(box, tmp_path, monkeypatch) -> Path:
+    """An empty folder to work in, where the package has that model."""
+    monkeypatch.setattr(models, "FOLDER", box)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_model_by_its_name_is_the_run(run, inside):
+    images = np.asarray(tiny.dataset().test.pixels[:20])  # pyright: ignore[reportAttributeAccessIssue]
+    ours, theirs = sao.load(run, device="cpu"), sao.load("tiny8", device="cpu")
+    for feature in ("backbone", "embedding", "layers"):
+        np.testing.assert_array_equal(theirs.embed(images, feature), ours.embed(images, feature))
+    np.testing.assert_array_equal(theirs.sample(5), ours.sample(5))
+    assert theirs.step == ours.step == 8
+    assert theirs.predict(images, k=3).shape == (20,)
+
+
+def test_commands_take_the_name(inside, capsys):
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(inside / "black.png")
+    assert main(["sample", "tiny8", "-o", "x.png"]) == 0
+    assert main(["embed", "tiny8", "black.png", "-o", "f.csv"]) == 0
+    assert main(["cluster", "tiny8", "digits", "-k", "4", "-o", "groups"]) == 0
+    assert (inside / "f.csv").read_text().startswith("name,f0,")
+    with Image.open(inside / "x.png") as picture:
+        assert picture.size[0] > 8
+    assert (inside / "groups/assignments.csv").is_file()
+    rows = ["--rows", "200", "--metrics", "kmeans"]
+    assert main(["eval", "tiny8", "--data", "digits", "-o", "e.json", *rows]) == 0
+    assert json.loads((inside / "e.json").read_text())[0]["name"] == "kmeans"
+
+
+def test_it_holds_averages_and_nothing_to_train_on(box):
+    (path,) = checkpoint.steps_in(box / "tiny8" / "checkpoints")
+    names = checkpoint.tensor_shapes(path)
+    assert names
+    assert all(name.startswith("average_") for name in names)
+    assert {name.split(".")[0] for name in names} == {"average_discriminator", "average_generator"}
+    files = {file.relative_to(box / "tiny8").as_posix() for file in (box / "tiny8").rglob("*") if file.is_file()}
+    inner = "checkpoints/step-00000008"
+    assert files == {
+        "sao-run.json",
+        "config.yaml",
+        "data.json",
+        "README.md",
+        f"{inner}/method.safetensors",
+        f"{inner}/state.json",
+    }
+
+
+def test_nothing_tells_of_the_machine(run, box):
+    assert "/tmp/somewhere" in (run / "config.yaml").read_text()
+    for file in (box / "tiny8").rglob("*"):
+        if file.suffix in (".json", ".yaml", ".md"):
+            text = file.read_text()
+            assert "/tmp" not in text
+            assert str(Path.home()) not in text
+            assert str(run) not in text
+    facts = Run.open(box / "tiny8").facts
+    assert facts.place is None
+    assert facts.glimpse is None
+    assert facts.classes == 10
+
+
+def test_the_card_has_data_command_numbers_and_licence(run, box):
+    card = (box / "tiny8/README.md").read_text()
+    assert "Optical Recognition of Handwritten Digits" in card
+    assert "- licence of the weights: Apache-2.0" in card
+    assert "Measured on 360 held-out samples, seed 0:" in card
+    assert "| kmeans | 0.500 | – |\n| kmeans_best | 0.625 | 0.250 |" in card
+    typed = next(line for line in card.splitlines() if line.startswith("- command: ")).split("`")[1]
+    typed = shlex.split(typed)
+    assert typed[:3] == ["sao", "train", "digits"]
+    options = dict(zip([word.removeprefix("--") for word in typed[3::2]], typed[4::2], strict=True))
+    assert command_of(load_preset("digits", options)) == shlex.join(typed)
+    assert options["train.steps"] == "8"
+
+
+def test_half_of_the_bits_is_kept_only_if_it_makes_no_difference(run, tmp_path, capsys, monkeypatch):
+    from sao.commands import ship
+
+    assert main(["ship", str(run), "-o", str(tmp_path / "half"), "--half"]) == 0
+    assert "the largest difference is" in capsys.readouterr().out
+    (path,) = checkpoint.steps_in(tmp_path / "half/checkpoints")
+    tensors = checkpoint.some_tensors(path, list(checkpoint.tensor_shapes(path)))
+    assert {str(tensor.dtype) for tensor in tensors.values() if tensor.is_floating_point()} == {"torch.float16"}
+    half = sao.load(tmp_path / "half", device="cpu")
+    assert half.embed(tiny.dataset().test).dtype == np.float32
+    monkeypatch.setattr(ship, "HALF_AGREES", 1e-9)
+    assert main(["ship", str(run), "-o", str(tmp_path / "other"), "--half"]) == 2
+    assert "so it was not kept: leave --half out" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["half"]
+
+
+def test_a_run_of_that_name_here_comes_first_and_that_is_said(run, inside, capsys):
+    shutil.copytree(run, inside / "tiny8")
+    assert main(["sample", "tiny8", "-o", "x.png"]) == 0
+    said = "tiny8 is a run in the current folder, which is taken instead of the model of that name that comes with sao"
+    assert said in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="is taken instead"):
+        sao.load("tiny8", device="cpu", weights="raw").sample(1)
+
+
+def test_a_folder_of_that_name_that_is_no_run_is_in_nobodys_way(inside, capsys):
+    (inside / "tiny8").mkdir()
+    assert main(["sample", "tiny8", "-o", "x.png"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sample", "tini8", "-o", "x.png"], "tini8 is not a run, and no model of that name comes with sao"),
+        (["sample", "tini8", "-o", "x.png"], "(did you mean tiny8?): there are tiny8"),
+        (["resume", "tiny8"], "tiny8 holds nothing to train on"),
+        (["eval", "tiny8"], "tiny8 comes without its data: give --data"),
+        (["eval", "tiny8", "--data", "digits"], "nothing is written into tiny8: give -o"),
+        (["eval", "tiny8", "--data", "digits", "-o", "e.json", "--weights", "raw"], "holds moving averages only"),
+        (["report", "tiny8"], "tiny8 has no history"),
+        (["ship", "tiny8", "-o", "again"], "is such a copy already"),
+        (["sample", "tiny8", "-o", "x.png", "--checkpoint", "steadiest"], "kept no steadiest checkpoint"),
+    ],
+)
+def test_what_cannot_be_is_one_line(inside, words, said, capsys):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not list(inside.iterdir())
+
+
+def test_it_cannot_be_learnt_on_in_python(inside):
+    with pytest.raises(InputError, match="holds nothing to train on"):
+        _ = sao.load("tiny8", device="cpu").method
+
+
+def test_a_folder_with_something_in_it_is_not_written_to(run, tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("kept")
+    assert main(["ship", str(run), "-o", str(tmp_path)]) == 2
+    assert "is not an empty folder" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_every_model_in_the_package_goes_into_a_wheel_and_opens(box):
+    """Those that are there, and the one of these tests, whose files are named alike."""
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["sao"]
+    for folder in (models.FOLDER, box):
+        names = [
+            file.relative_to(folder) for file in folder.glob("*/**/*") if file.is_file() and "__pycache__" not in file.parts
+        ]
+        for name in names:
+            path = (Path("models") / name).as_posix()
+            depths = [pattern for pattern in patterns if pattern.count("/") == path.count("/")]
+            assert any(fnmatch.fnmatch(path, pattern) for pattern in depths), path
+    for name in models.model_names():
+        card = (models.FOLDER / name / "README.md").read_text()
+        assert "Not evaluated" not in card
+        assert "not stated" not in card
+        assert sao.load(models.FOLDER / name, device="cpu").sample(2).shape[0] == 2
+    assert sum(file.stat().st_size for file in models.FOLDER.rglob("*.safetensors")) < 10e6

@@ -1,0 +1,238 @@
+"""The benchmark of clusterings on 8x8 digits with a few steps, as a person types it: killed, gone on with, complete."""
+
+import importlib.util
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+
+from sao.cli import main
+from sao.engine.run import Run
+from sao.evaluation.features import Features
+from sao.reproduce.clustering import benchmark, rivals, study
+from sao.reproduce.clustering.over_time import over_time
+from sao.reproduce.clustering.writing import write_benchmark
+from sao.reproduce.tables.cells import cells_of
+
+OWN = ("train.steps", "train.threads")  # the command itself says these
+SMALL = {name: value for name, value in (tiny.OPTIONS | tiny.GAN | tiny.RESNET).items() if name not in OWN}
+SMALL |= {"log.checkpoint_every": "1", "log.evaluate_every": "2"}
+NAMES = {name for names in (("kmeans", "nmi", "ari"), ("kmeans_best", "kmeans_best_nmi", "kmeans_best_ari")) for name in names}
+ALONG = {f"{name}{which}" for name in ("manifold", "spectral") for which in ("", "_nmi", "_ari")}
+needs_umap = pytest.mark.skipif(importlib.util.find_spec("umap") is None, reason="umap-learn is not installed")
+needs_clustpy = pytest.mark.skipif(importlib.util.find_spec("clustpy") is None, reason="ClustPy is not installed")
+
+
+def words(out: Path, *more: str) -> list[str]:
+    small = [word for name, value in SMALL.items() for word in (f"--{name}", value)]
+    return ["reproduce", "clustering", "--data", "digits", "--steps", "4", "--jobs", "1", "--out", str(out), *small, *more]
+
+
+def lines(out: Path) -> dict[str, dict]:
+    return {line["row"]: line for line in json.loads((out / "clustering.json").read_text())["rows"]}
+
+
+def quickly(patch: pytest.MonkeyPatch) -> None:
+    """UMAP takes seconds to compile: only its own tests wait for it, elsewhere its clusters are the spectral ones."""
+    from sao.evaluation import manifold
+
+    spectral = manifold.manifold_clusters
+    patch.setattr(manifold, "_umap_clusters", lambda features, k, seed: spectral(features, k, "spectral", seed))
+
+
+@pytest.fixture(autouse=True)
+def without_umap(monkeypatch):
+    quickly(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """Ours, raw and PCA, killed while the first seed trains, and gone on with in the same words."""
+    if importlib.util.find_spec("umap") is None:
+        pytest.skip("umap-learn is not installed")
+    folder = tmp_path_factory.mktemp("clustering")
+    out, rows = folder / "out", ["--rows", "ours,raw,pca", "--seeds", "2,3"]
+    killed = tiny.Command(folder, *words(out, *rows), die=("sao.engine.checkpoint", "save", 2))
+    assert killed.wait() == -signal.SIGKILL
+    assert not list(out.glob("runs/*/eval.json"))
+    with pytest.MonkeyPatch.context() as patch:
+        quickly(patch)
+        assert main(words(out, *rows)) == 0
+    return out
+
+
+def test_every_row_is_judged_alike(finished):
+    found = lines(finished)
+    assert list(found) == ["ours", "raw", "pca"]
+    for name, line in found.items():
+        assert line["seeds"] == [2, 3]
+        assert line["metrics"].keys() - {"purity", "minutes"} == NAMES | ALONG, name
+        assert all(len(metric["values"]) == 2 for metric in line["metrics"].values())
+    assert found["raw"]["metrics"]["kmeans_best"]["mean"] > 0.6
+    assert found["ours"]["metrics"]["minutes"]["mean"] > 0
+    assert "minutes" not in found["raw"]["metrics"]
+
+
+def test_the_page_has_protocols_and_the_way_there(finished):
+    text = (finished / "clustering.md").read_text()
+    assert "| row | seeds | k-means | best of 20 | UMAP | spectral | own | minutes | published |" in text
+    assert "bilinear" in text
+    assert "minutes of training" in text
+    content = json.loads((finished / "clustering.json").read_text())
+    points = content["over_time"]
+    assert [point["step"] for point in points] == [2, 4]
+    assert all(len(point["kmeans"]) == 2 and point["minutes"] > 0 for point in points)
+    assert points[1]["minutes"] == pytest.approx(2 * points[0]["minutes"], rel=1e-6)
+    assert (finished / "curves.png").stat().st_size > 1000
+
+
+def test_what_is_done_is_not_done_again_and_is_priced_so(finished, capsys):
+    then = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/eval.json")}
+    assert len(then) == 6
+    assert main(words(finished, "--rows", "ours,raw", "--seeds", "2,3")) == 0
+    assert "4 cells, 4 of them done already" in capsys.readouterr().out
+    assert "pca" in lines(finished), "cells of an earlier command are shown too"
+    assert {path: path.stat().st_mtime_ns for path in then} == then
+    assert main(words(finished, "--rows", "ours,raw", "--dry-run")) == 0
+    said = capsys.readouterr().out
+    assert "ours on digits, seed 2: done already" in said
+    assert "ours on digits, seed 4: 4 steps" in said, "the seeds of the report are 2, 3 and 4"
+    assert "raw on digits, seed 4: nothing to train" in said
+
+
+def test_ours_is_an_ordinary_run(finished):
+    run = Run.open(finished / "runs/ours-digits-seed2")
+    assert run.config.seed == 2
+    assert run.config.method.name == "structural"
+    assert run.rows()[-1]["step"] == 4
+
+
+def test_published_numbers_have_their_column_and_their_source(tmp_path):
+    table = benchmark.benchmark()
+    rows = [row for row in table.rows if row.name in ("ours", "n2d")]
+    cells = cells_of(table, rows, ["mnist"], [2], {}, tmp_path / "runs")
+    names = [*sorted(NAMES | ALONG), "own", "own_nmi", "own_ari"]
+    for cell in cells:
+        cell.folder.mkdir(parents=True)
+        cell.evaluation.write_text(json.dumps([{"name": name, "value": 0.5, "std": None, "protocol": {}} for name in names]))
+    write_benchmark(table, cells, tmp_path, "sao reproduce clustering")
+    shown = (tmp_path / "clustering.md").read_text().splitlines()
+    (n2d,) = [line for line in shown if line.startswith("| N2D, autoencoder")]
+    assert n2d.endswith("| 0.948 (McConville et al. 2021) |")
+    (ours,) = [line for line in shown if line.startswith("| ours")]
+    assert ours.endswith("| – |")
+    (other,) = [line for line in shown if line.startswith("| ClusterGAN, not run here")]
+    assert other.endswith("| 0.910 ± 0.040 (Mukherjee et al. 2019) |")
+    (heading,) = [line for line in shown if line.startswith("| row")]
+    assert other.count("|") == ours.count("|") == heading.count("|")
+    assert not over_time(cells)
+
+
+@needs_umap
+def test_what_is_missing_is_said_before_anything_is_trained(tmp_path, capsys, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "clustpy" else found(name, *more))
+    assert main(words(tmp_path / "out", "--rows", "ours,dec")) == 2
+    said = capsys.readouterr().err
+    assert "rows dec need ClustPy: pip install 'sao[clustering]', or add --rows ours,raw,pca,untrained" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--rows", "dek"], "clustering has no row 'dek'"),
+        (["--data", "imagenet"], "clustering has no data set 'imagenet'"),
+        (["--scale", "cpu"], "does not take --scale"),
+        (["--method", "byol"], "does not take"),
+        (["--seeds", "x"], "--seeds takes whole numbers"),
+    ],
+)
+def test_bad_input_is_one_line(given, said, capsys):
+    assert main(["reproduce", "clustering", *given]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_epochs_are_as_many_as_fit_into_the_time_of_ours(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(rivals.time, "perf_counter", lambda: now[0])
+
+    def fit(name, inputs, k, epochs, seed):
+        now[0] += 3.0 + 0.0001 * len(inputs) * (epochs[0] + epochs[1] * (name != "n2d"))
+
+    monkeypatch.setattr(rivals, "fit", fit)
+    inputs = np.zeros((60_000, 1), np.float32)  # an epoch takes six seconds
+    assert rivals.epochs_within(300, "dec", inputs, 10) == (20, 30)
+    assert rivals.epochs_within(300, "n2d", inputs, 10) == (50, 0)
+    assert rivals.epochs_within(1e9, "vade", inputs, 10) == (100, 150)
+    assert rivals.epochs_within(0.1, "dcn", inputs, 10) == (1, 1)
+
+
+def test_a_rival_has_its_own_clusters_beside_the_same_protocols(tmp_path, monkeypatch):
+    """With a stand-in that knows the classes, so that its own clusters must be perfect and its features nearly so."""
+    data = tiny.dataset()
+    table = benchmark.benchmark()
+    row = next(row for row in table.rows if row.name == "dec")
+    (cell,) = cells_of(table, [row], ["digits"], [2], {}, tmp_path / "runs")
+    ours = cell.folder.with_name("ours-digits-seed2")
+    ours.mkdir(parents=True)
+    (ours / "eval.json").write_text(json.dumps([{"name": "minutes", "value": 2.0, "std": None, "protocol": {}}]))
+    asked = []
+
+    def fit(name, inputs, k, epochs, seed):
+        asked.append((name, inputs.shape, float(inputs.max()), k, epochs, seed))
+        labels = study.open_config_data(cell.config).dataset.test.labels
+        assert labels is not None
+        return rivals.Fitted(lambda scored: np.eye(10)[labels] + 0.01, lambda scored: (labels + 3) % 10)
+
+    monkeypatch.setattr(study, "fit", fit)
+    monkeypatch.setattr(study, "epochs_within", lambda seconds, *rest: (int(seconds), 7))
+    study.finish(cell)
+    found = {metric["name"]: metric for metric in json.loads(cell.evaluation.read_text())}
+    assert found["own"]["value"] == found["own_nmi"]["value"] == found["own_ari"]["value"] == 1
+    assert found["kmeans_best"]["value"] == found["manifold"]["value"] == 1
+    assert found["minutes"]["protocol"]["epochs"] == [120, 7]
+    cell.evaluation.unlink()
+    monkeypatch.setattr(study, "epochs_within", lambda *rest: pytest.fail("a row that was killed keeps its epochs"))
+    study.finish(cell)
+    assert asked[0] == asked[1] == ("dec", (len(data.train), 64), 1.0, 10, (120, 7), 2)
+
+
+@needs_umap
+def test_features_are_judged_by_umap_too(monkeypatch):
+    monkeypatch.undo()
+    draws = np.random.default_rng(0)
+    labels = np.repeat(np.arange(3), 30)
+    values = np.eye(3)[labels] + 0.05 * draws.normal(size=(90, 3))
+    found = {metric.name: metric for metric in study.judged(Features(values, labels, {"split": "test"}), seed=2)}
+    assert found.keys() - {"purity"} == NAMES | ALONG
+    assert found["manifold"].value == found["spectral"].value == found["kmeans_best"].value == 1
+    assert found["manifold"].protocol["algorithm"].startswith("UMAP (10 dimensions, 20 neighbours, min_dist 0")
+    assert found["kmeans_best_ari"].protocol["seed"] == 2
+
+
+@needs_clustpy
+@pytest.mark.parametrize("name", [name for name in benchmark.RIVALS if name != "n2d"])
+def test_clustpy_learns_and_assigns(name):
+    inputs = rivals.inputs_of(tiny.dataset().train)[:200]
+    fitted = rivals.fit(name, inputs, 10, (1, 1), seed=0)
+    assert fitted.embed(inputs[:50]).shape == (50, 10)
+    clusters = fitted.clusters(inputs[:50])
+    assert clusters.shape == (50,)
+    assert set(clusters.tolist()) <= set(range(10))
+
+
+@needs_clustpy
+@needs_umap
+@pytest.mark.slow
+def test_n2d_clusters_the_scored_samples_on_their_manifold():
+    inputs = rivals.inputs_of(tiny.dataset().train)[:400]
+    fitted = rivals.fit("n2d", inputs, 10, (3, 0), seed=0)
+    clusters = fitted.clusters(inputs[:200])
+    assert fitted.embed(inputs[:200]).shape == (200, 10)
+    assert len(set(clusters.tolist())) == 10
