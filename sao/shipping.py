@@ -54,7 +54,8 @@ def write_copy(
     """A folder that `sao.load` opens; returns what it can be used for."""
     kept: list[Use] = []
     names: set[str] = set()
-    for use in (*get_args(FeatureName), *(("decode",) if config.method.generates else ())):
+    uses: list[Use] = [*get_args(FeatureName)]
+    for use in [*uses, "decode"] if config.method.generates else uses:
         try:
             read = parts.names_read(use)
         except InputError:  # a method that has no such feature says so

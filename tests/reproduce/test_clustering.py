@@ -182,20 +182,22 @@ def test_a_rival_has_its_own_clusters_beside_the_same_protocols(tmp_path, monkey
     ours = cell.folder.with_name("ours-digits-seed2")
     ours.mkdir(parents=True)
     (ours / "eval.json").write_text(json.dumps([{"name": "minutes", "value": 2.0, "std": None, "protocol": {}}]))
-    asked = []
+    asked, draws = [], np.random.default_rng(0)
 
     def fit(name, inputs, k, epochs, seed):
         asked.append((name, inputs.shape, float(inputs.max()), k, epochs, seed))
         labels = study.open_config_data(cell.config).dataset.test.labels
         assert labels is not None
-        return rivals.Fitted(lambda scored: np.eye(10)[labels] + 0.01, lambda scored: (labels + 3) % 10)
+        return rivals.Fitted(
+            lambda scored: np.eye(10)[labels] + 0.05 * draws.normal(size=(len(labels), 10)), lambda scored: (labels + 3) % 10
+        )
 
     monkeypatch.setattr(study, "fit", fit)
     monkeypatch.setattr(study, "epochs_within", lambda seconds, *rest: (int(seconds), 7))
     study.finish(cell)
     found = {metric["name"]: metric for metric in json.loads(cell.evaluation.read_text())}
     assert [found[name]["value"] for name in ("own", "own_nmi", "own_ari")] == pytest.approx([1, 1, 1])
-    assert found["kmeans_best"]["value"] == found["manifold"]["value"] == 1
+    assert found["kmeans_best"]["value"] == 1
     assert found["minutes"]["protocol"]["epochs"] == [120, 7]
     cell.evaluation.unlink()
     monkeypatch.setattr(study, "epochs_within", lambda *rest: pytest.fail("a row that was killed keeps its epochs"))
@@ -204,6 +206,7 @@ def test_a_rival_has_its_own_clusters_beside_the_same_protocols(tmp_path, monkey
 
 
 @needs_umap
+@pytest.mark.slow
 def test_features_are_judged_by_umap_too(monkeypatch):
     monkeypatch.undo()
     draws = np.random.default_rng(0)
@@ -217,7 +220,7 @@ def test_features_are_judged_by_umap_too(monkeypatch):
 
 
 @needs_clustpy
-@pytest.mark.parametrize("name", [name for name in benchmark.RIVALS if name != "n2d"])
+@pytest.mark.parametrize("name", ["dec", *(pytest.param(name, marks=pytest.mark.slow) for name in ("idec", "dcn", "vade"))])
 def test_clustpy_learns_and_assigns(name):
     inputs = rivals.inputs_of(tiny.dataset().train)[:200]
     fitted = rivals.fit(name, inputs, 10, (1, 1), seed=0)
