@@ -67,7 +67,8 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     if len(samples.shape) == 1:
         _choose_for_vectors(choose, n)
     else:
-        _choose_for_images(choose, n, samples.shape[1], device)
+        why = "the covariances want many samples" if "bank" in values["method"] else "a step is steadier with more samples"
+        _choose_for_images(choose, n, samples.shape[1], device, why)
     choose(
         f"bank {{}} of {n} training samples, because in a bank near their number a sample finds its own older copy",
         {"method.bank": max(1, min(10_240, n // BANK_SHARE))},
@@ -105,7 +106,7 @@ def _choose_for_vectors(choose, n: int) -> None:
     )
 
 
-def _choose_for_images(choose, n: int, size: int, device: str) -> None:
+def _choose_for_images(choose, n: int, size: int, device: str, why_many: str) -> None:
     if device == "cpu":
         widths = [32, 64, 128] if size < 24 else [16, 32, 64, 128] if size < 64 else [8, 16, 32, 64, 128]
         blocks, width, depth = 1, 64 if size < 24 else 32 if size < 64 else 16, 1
@@ -123,7 +124,7 @@ def _choose_for_images(choose, n: int, size: int, device: str) -> None:
         {"method.generator.width": width, "method.generator.depth": depth},
     )
     choose(
-        "batch {}, because the covariances want many samples and a step's time grows with each",
+        f"batch {{}}, because {why_many} and a step's time grows with each",
         {"train.batch": _batch(n, largest)},
     )
 

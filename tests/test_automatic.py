@@ -176,3 +176,10 @@ def test_what_a_hand_set_of_a_two_view_learner_stays():
     config, _ = auto(images(), method="swav", method__prototypes="7", method__view__crop="0.5", method__queue="0")
     method = config.method.model_dump()
     assert (method["prototypes"], method["view"]["crop"], method["queue"]) == (7, 0.5, 0)
+
+
+@pytest.mark.parametrize(("method", "said"), [("structural", "the covariances want"), ("byol", "a step is steadier with more")])
+def test_the_reason_for_a_batch_is_one_of_the_method(method, said):
+    _, reasons = auto(images(), method=method)
+    (reason,) = [line for line in reasons if line.startswith("auto: batch")]
+    assert said in reason

@@ -7,9 +7,16 @@ from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods import METHODS, structural
 from sao.methods.architecture import ResNetOptions
+from sao.methods.optimisers import AdamW
 from sao.option_words import option_names
 from sao.presets import preset_names, preset_text
 
+OPTIMISERS = [
+    (name, field)
+    for name, options in METHODS.items()
+    for field, described in options.model_fields.items()
+    if isinstance(described.default, AdamW)
+]
 PAPER = {"cifar10": (1000, 500), "cifar100": (1000, 500), "imagenet10": (500, 320), "imagenet100": (1000, 320)}
 
 
@@ -163,3 +170,11 @@ def test_the_defaults_of_every_method_are_what_it_would_accept(name, tmp_path):
     config = build({"method": {"name": name}})
     save(config, tmp_path / "config.yaml")
     assert load(tmp_path / "config.yaml") == config
+
+
+@pytest.mark.parametrize(("name", "field"), OPTIMISERS)
+def test_a_file_that_names_one_number_of_an_optimiser_leaves_the_others_as_they_are(name, field):
+    """Each method's own, for example StyleGAN2's learning rate, and not those of optimisers in general."""
+    plain = build({"method": {"name": name}}).method
+    changed = build({"method": {"name": name, field: {"weight_decay": 0.123}}}).method
+    assert getattr(changed, field) == getattr(plain, field).model_copy(update={"weight_decay": 0.123})

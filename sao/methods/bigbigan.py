@@ -19,10 +19,21 @@ from sao.methods.players import frozen, images_only, normal_rows
 from sao.methods.views import spread
 from sao.networks import MovingAverage
 from sao.networks.bigbigan import ImageTower, JointDiscriminator, LatentEncoder
-from sao.options import Decay, PositiveInt
+from sao.options import Decay, PositiveFloat, PositiveInt
 
-MOMENTA = (0.0, 0.999)
 SCORES: tuple[str, ...] = ("image", "latent", "joint")
+
+
+class DiscriminatorAdam(AdamW):
+    betas: tuple[Decay, Decay] = Field(default=(0.0, 0.999), description="decay of the first and of the second moment")
+
+
+class GeneratorAdam(DiscriminatorAdam):
+    learning_rate: PositiveFloat = Field(default=5e-5, description="highest learning rate; train.schedule may lower it")
+
+
+class EncoderAdam(DiscriminatorAdam):
+    learning_rate: PositiveFloat = Field(default=5e-4, description="highest learning rate; train.schedule may lower it")
 
 
 class Options(MethodOptions):
@@ -41,13 +52,11 @@ class Options(MethodOptions):
     discriminator_steps: PositiveInt = Field(
         default=2, description="updates of the discriminator in a step, on one real batch with fresh draws"
     )
-    discriminator_optimiser: AdamW = Field(
-        default=AdamW(learning_rate=2e-4, betas=MOMENTA), description="how the discriminator is updated"
+    discriminator_optimiser: DiscriminatorAdam = Field(
+        default=DiscriminatorAdam(), description="how the discriminator is updated"
     )
-    generator_optimiser: AdamW = Field(
-        default=AdamW(learning_rate=5e-5, betas=MOMENTA), description="how the generator is updated"
-    )
-    encoder_optimiser: AdamW = Field(default=AdamW(learning_rate=5e-4, betas=MOMENTA), description="how the encoder is updated")
+    generator_optimiser: GeneratorAdam = Field(default=GeneratorAdam(), description="how the generator is updated")
+    encoder_optimiser: EncoderAdam = Field(default=EncoderAdam(), description="how the encoder is updated")
     average: Decay = Field(
         default=0.99, description="decay of the moving averages of encoder and generator, which are what is used later"
     )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from sao.data.augmentation import Augmentation
 from sao.methods.architecture import encoder_for
 from sao.methods.method import Batch, Context, Scalars
+from sao.methods.optimisers import ViewsOptimiser
 from sao.methods.views import (
     WEAKER,
     WEAKER_SOLARISED,
@@ -30,6 +31,12 @@ class WarmUp(Strict):
     epochs: PositiveInt = Field(default=50, description="passes over the data in which it rises")
 
 
+class Optimiser(ViewsOptimiser):
+    learning_rate: PositiveFloat = Field(
+        default=3e-4, description="highest learning rate; with adamw at 1e-3 outputs became all alike on small networks"
+    )
+
+
 class Options(PartnerOptions):
     """DINO, with the head for convolutional networks: no BatchNorm."""
 
@@ -41,6 +48,7 @@ class Options(PartnerOptions):
     momentum: Decay = Field(
         default=0.9995, description="decay of the partner at the start, which rises to 1; lower it for short runs"
     )
+    optimiser: Optimiser = Field(default=Optimiser(), description="how encoder and head are updated")
     outputs: PositiveInt = Field(default=4096, description="numbers in an output, K; fewer for short runs")
     temperature: PositiveFloat = Field(default=0.1, description="of the network's outputs")
     partner_temperature: PositiveFloat = Field(default=0.07, description="of the partner's outputs, which are sharper")

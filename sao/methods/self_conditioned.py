@@ -22,12 +22,16 @@ from sao.methods.reclustering import cluster_again, cluster_anew, means_of, near
 from sao.methods.views import spread
 from sao.networks import Discriminator
 from sao.networks.self_conditioned import ClusterGenerator, ConvolutionalEncoder
-from sao.options import PositiveInt
+from sao.options import Decay, PositiveFloat, PositiveInt
 
 CHUNK = 256  # images that are embedded at a time to be clustered
 
 
-ADAM = AdamW(learning_rate=1e-4, betas=(0.0, 0.99))  # the authors', of both players
+class Adam(AdamW):
+    """The authors', of both players."""
+
+    learning_rate: PositiveFloat = Field(default=1e-4, description="highest learning rate; train.schedule may lower it")
+    betas: tuple[Decay, Decay] = Field(default=(0.0, 0.99), description="decay of the first and of the second moment")
 
 
 class Options(MethodOptions):
@@ -43,8 +47,8 @@ class Options(MethodOptions):
     clustered: PositiveInt = Field(default=25_000, description="training images that are clustered, the same ones each time")
     recluster_every: PositiveInt = Field(default=25_000, description="steps after which they are clustered again")
     restarts: PositiveInt = Field(default=10, description="of the first k-means, of which the best is taken")
-    discriminator_optimiser: AdamW = Field(default=ADAM, description="how the discriminator is updated")
-    generator_optimiser: AdamW = Field(default=ADAM, description="how the generator is updated")
+    discriminator_optimiser: Adam = Field(default=Adam(), description="how the discriminator is updated")
+    generator_optimiser: Adam = Field(default=Adam(), description="how the generator is updated")
 
     def build(self, context: Context) -> "SelfConditioned":
         images_only(context.shape, self.name)

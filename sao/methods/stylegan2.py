@@ -21,10 +21,14 @@ from sao.methods.views import spread
 from sao.networks import MovingAverage
 from sao.networks.stylegan2 import StyleGenerator
 from sao.networks.stylegan2_discriminator import StyleDiscriminator
-from sao.options import NonNegativeFloat, PositiveFloat, PositiveInt, Probability
+from sao.options import Decay, NonNegativeFloat, PositiveFloat, PositiveInt, Probability
 
-ADAM = AdamW(learning_rate=0.0025, betas=(0.0, 0.99))
 GENERATOR_PENALTY_EVERY = 4  # its penalty is not used here, but the authors keep the learning rate that belongs to it
+
+
+class Adam(AdamW):
+    learning_rate: PositiveFloat = Field(default=0.0025, description="highest learning rate; train.schedule may lower it")
+    betas: tuple[Decay, Decay] = Field(default=(0.0, 0.99), description="decay of the first and of the second moment")
 
 
 class Options(MethodOptions):
@@ -46,8 +50,8 @@ class Options(MethodOptions):
     target: Probability = Field(default=0.6, description="mean sign of real scores that p is steered to; 1: p stays 0")
     adapt_every: PositiveInt = Field(default=4, description="steps between two changes of p")
     adapt_images: PositiveInt = Field(default=500_000, description="images in which p can rise from 0 to 1")
-    discriminator_optimiser: AdamW = Field(default=ADAM, description="how the discriminator is updated, before lazy scaling")
-    generator_optimiser: AdamW = Field(default=ADAM, description="how the generator is updated, before lazy scaling")
+    discriminator_optimiser: Adam = Field(default=Adam(), description="how the discriminator is updated, before lazy scaling")
+    generator_optimiser: Adam = Field(default=Adam(), description="how the generator is updated, before lazy scaling")
 
     def build(self, context: Context) -> "StyleGAN2":
         images_only(context.shape, self.name)

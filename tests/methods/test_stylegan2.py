@@ -15,7 +15,7 @@ from sao.data.adaptive import augmented, draws_for
 from sao.engine import checkpoint
 from sao.errors import InputError
 from sao.methods.optimisers import AdamW as AdamWOptions
-from sao.methods.stylegan2 import ADAM, StyleGAN2, lazily
+from sao.methods.stylegan2 import Adam, StyleGAN2, lazily
 
 BATCH, SHAPE = 4, (3, 8, 8)
 ADAPTIVE = {"half_life": 60, "half_life_ramp": 3.0, "target": 0.1, "adapt_every": 2, "adapt_images": 50}
@@ -154,7 +154,7 @@ def test_rates_and_memory_are_scaled_for_the_additional_updates():
     assert lazily(AdamWOptions(learning_rate=0.1, betas=(0.5, 0.9)), 1).betas == (0.5**0.5, 0.9**0.5)
     method = learner(method__penalty_every=16)
     (discriminator,), (generator,) = (method.optimisers[name].param_groups for name in ("discriminator", "generator"))
-    assert (ADAM.learning_rate, ADAM.betas) == (0.0025, (0.0, 0.99))
+    assert (Adam().learning_rate, Adam().betas) == (0.0025, (0.0, 0.99))
     assert discriminator["lr"] == pytest.approx(0.0025 * 16 / 17)
     assert discriminator["betas"] == pytest.approx((0.0, 0.99 ** (16 / 17)))
     assert generator["lr"] == pytest.approx(0.0025 * 4 / 5)
