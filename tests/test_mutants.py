@@ -90,3 +90,48 @@ for mutant in mutants("small.py", source):
         "n -= 1|n += 1|late|",
         "1|2|1|test_small.py::test_small",
     ]
+
+
+def test_the_quickest_test_of_a_line_comes_first_and_all_others_follow(tmp_path: Path):
+    (tmp_path / "sao").mkdir()
+    (tmp_path / "sao/__init__.py").write_text("")
+    (tmp_path / "sao/small.py").write_text("def up(n):\n    return n + 1\n\n\ndef down(n):\n    return n - 1\n")
+    (tmp_path / "test_small.py").write_text(
+        "import time\nfrom sao.small import down, up\n\n"
+        "def test_slow():\n    for _ in range(300_000):\n        pass\n    assert up(1) == 2\n\n"
+        "def test_quick():\n    assert up(1) == 2\n\n"
+        "def test_other():\n    assert down(1) == 0\n"
+    )
+    script = f"""
+import sys
+sys.path.insert(0, {str(TOOL)!r})
+from pathlib import Path
+import trial
+from touched import Only, Touched, Watch, quickest
+folder = Path({str(tmp_path)!r})
+kept = Touched(folder / "kept")
+assert kept.known(folder, "test_small.py", "sao/small.py") is None
+assert trial.run(folder, ["test_small.py"], 60, 60, (Watch(folder, folder / "found.json"),)).code == 0
+kept.keep(folder, "test_small.py", folder / "found.json")
+tests = kept.known(folder, "test_small.py", "sao/small.py")
+first = quickest(tests, "sao/small.py", 2)
+print(*first, quickest(tests, "sao/small.py", 1))
+source = (folder / "sao/small.py").read_bytes()
+for broken in (source.replace(b"n + 1", b"n"), source.replace(b"n - 1", b"n")):
+    trial.change(folder / "sao/small.py", broken)
+    assert kept.known(folder, "test_small.py", "sao/small.py") is None
+    for plugin in (Only(first), Only(first, but=True), Only(list(tests), but=True)):
+        found = trial.run(folder, ["test_small.py"], 60, 60, (plugin,))
+        print(found.code, found.failed)
+"""
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines() == [
+        "test_small.py::test_quick test_small.py::test_slow []",
+        "1 test_small.py::test_quick",
+        "0 ",
+        "0 ",
+        "0 ",
+        "1 test_small.py::test_other",
+        "0 ",
+    ]

@@ -1,6 +1,6 @@
 """Wrong changes, one at a time, and whether a test notices: `make mutants`, or `python benchmarks/mutants sao/memory.py`.
 
-Every outcome is a line of .mutants/found.jsonl, so that a run can be stopped at any time and goes on where it was. A change
+Every outcome is a line of results/mutants.jsonl, so that a run can be stopped at any time and goes on where it was. A change
 that was noticed is not tried again; one that was not, when its file or its tests have changed.
 """
 
@@ -11,15 +11,17 @@ import math
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import report
 import trial
 from changes import Mutant, mutants
+from touched import Only, Touched, Watch, quickest
 
 ROOT = Path(__file__).parents[2]
-FOUND = ROOT / ".mutants" / "found.jsonl"
+FOUND = ROOT / "results" / "mutants.jsonl"
 FILES = (
     "sao/objectives.py",
     "sao/smoothness.py",
@@ -37,6 +39,7 @@ FILES = (
 GAN_STEP, VIEWS_STEP = "tests/methods/test_structural_step.py", "tests/methods/test_baseline_steps.py"
 VIEW_LEARNERS = ["tests/methods/test_view_steps.py", "tests/methods/test_view_learners.py"]
 EVERY_METHOD = "tests/methods/test_every_method.py"
+DEFAULTS = "tests/methods/test_published_options.py"  # of every file of methods: it is quick
 ALSO = {
     "sao/engine/loop.py": ["tests/test_distributed.py"],
     "sao/randomness.py": ["tests/data/test_batches.py"],
@@ -60,6 +63,16 @@ ALSO = {
     "sao/methods/supervised.py": [VIEWS_STEP, "tests/methods/test_controls.py"],
     "sao/methods/vicreg.py": [VIEWS_STEP, "tests/methods/test_controls.py"],
     "sao/methods/views.py": [VIEWS_STEP, "tests/methods/test_simclr.py", *VIEW_LEARNERS],
+    "sao/methods/__init__.py": [EVERY_METHOD, "tests/methods/test_controls.py"],
+    "sao/methods/diffusers_import.py": ["tests/methods/test_ddpm.py"],
+    "sao/methods/lightly_import.py": ["tests/methods/test_view_learners.py"],
+    "sao/methods/timm_import.py": ["tests/methods/test_mae.py"],
+    "sao/evaluation/extractors.py": ["tests/evaluation/test_generation.py"],
+    "sao/evaluation/features.py": ["tests/evaluation/test_suite.py"],
+    "sao/evaluation/fidelity.py": ["tests/evaluation/test_generation.py"],
+    "sao/evaluation/folds.py": ["tests/evaluation/test_suite.py"],
+    "sao/evaluation/html.py": ["tests/test_notebook.py"],
+    "sao/evaluation/inputs.py": ["tests/evaluation/test_svm.py", "tests/evaluation/test_suite.py"],
     "sao/evaluation/comparison.py": ["tests/evaluation/test_verdict.py"],
     "sao/evaluation/partitions.py": ["tests/evaluation/test_clusters.py"],
 }
@@ -68,7 +81,7 @@ LEAST = 5  # of a file, however small
 
 
 def main() -> int:
-    arguments = _arguments()
+    arguments, started = _arguments(), time.monotonic()
     files = arguments.files or sorted({str(path.relative_to(ROOT)) for pattern in FILES for path in ROOT.glob(pattern)})
     chosen = _chosen(files, arguments.mutants)
     if arguments.report:
@@ -82,7 +95,7 @@ def main() -> int:
             tried = _found()
             chosen = {file: [mutant for mutant in these if mutant.key in tried] for file, these in chosen.items()}
         for file, these in sorted(chosen.items(), key=lambda item: item[0] in SLOW):
-            _try_file(folder, file, these)
+            _try_file(folder, file, these, until=started + 60 * arguments.minutes)
     return 0
 
 
@@ -90,6 +103,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", help="files of the package; all that compute something, if none is named")
     parser.add_argument("--mutants", type=int, default=400, help="about how many to try, spread over the files (400)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no trial after this time; the next call goes on")
     parser.add_argument("--again", action="store_true", help="only those that no test noticed before")
     parser.add_argument("--report", action="store_true", help="print what was found so far, as results/mutants.md has it")
     return parser.parse_args()
@@ -113,27 +127,59 @@ def tests_of(file: str) -> list[str]:
     """tests/x/test_y*.py for sao/x/y.py, and what `ALSO` adds; where there is nothing, the tests of the folder."""
     path = Path(file).relative_to("sao")
     own = sorted(str(found.relative_to(ROOT)) for found in (ROOT / "tests" / path.parent).glob(f"test_{path.stem}*.py"))
-    return list(dict.fromkeys([*own, *ALSO.get(file, [])])) or [str(Path("tests") / path.parent)]
+    also = [*ALSO.get(file, []), *([DEFAULTS] if path.parent.name == "methods" else [])]
+    return list(dict.fromkeys([*own, *also])) or [str(Path("tests") / path.parent)]
 
 
-def _try_file(folder: Path, file: str, chosen: list[Mutant]) -> None:
+def _try_file(folder: Path, file: str, chosen: list[Mutant], until: float) -> None:
     tests = tests_of(file)
     known, state = _found(), _state(folder, file, tests)
     left = [mutant for mutant in chosen if not _is_known(known.get(mutant.key), state)]
-    if not left:
+    if not left or time.monotonic() > until:
         return
     original = (folder / file).read_bytes()
-    plain = trial.run(folder, tests, seconds=3600, cpu_seconds=3600)
-    if plain.code != 0:
-        sys.exit(f"{' '.join(tests)} fail without any change: {plain.failed or plain.code}")
-    limits = {"seconds": 120 + 10 * plain.seconds, "cpu_seconds": 30 + 3 * plain.cpu_seconds}
+    known_tests = _known_tests(folder, file, tests)
+    cpu_seconds = sum(test["seconds"] for test in known_tests.values())
+    limits = {"seconds": 180 + 20 * cpu_seconds, "cpu_seconds": 60 + 3 * cpu_seconds}
     for mutant in sorted(left, key=lambda mutant: mutant.key not in known):
+        if time.monotonic() > until:
+            return
         trial.change(folder / file, mutant.source)
-        outcome = trial.run(folder, tests, **limits)
+        outcome = _try(folder, mutant, tests, known_tests, limits)
         trial.change(folder / file, original)
         _note(mutant, outcome, state)
         for remains in ("runs", ".hypothesis"):
             shutil.rmtree(folder / remains, ignore_errors=True)
+
+
+def _known_tests(folder: Path, file: str, tests: list[str]) -> dict[str, dict]:
+    """The lines and the time of every test; what is not known yet is found by running them without a change."""
+    touched, found = Touched(ROOT / ".mutants" / "touched"), folder / "touched.json"
+    everything: dict[str, dict] = {}
+    for test in (path for name in tests for path in _test_files(folder / name, folder)):
+        known = touched.known(folder, test, file)
+        if known is None:
+            plain = trial.run(folder, [test], seconds=3600, cpu_seconds=3600, plugins=(Watch(folder, found),))
+            if plain.code != 0:
+                sys.exit(f"{test} fails without any change: {plain.failed or plain.code}")
+            known = touched.keep(folder, test, found)
+        everything |= known
+    return everything
+
+
+def _test_files(test: Path, folder: Path) -> list[str]:
+    return [str(path.relative_to(folder)) for path in (sorted(test.rglob("test_*.py")) if test.is_dir() else [test])]
+
+
+def _try(folder: Path, mutant: Mutant, tests: list[str], known: dict[str, dict], limits: dict[str, float]) -> trial.Outcome:
+    """First the tests that run the changed line, the quickest first; then all others of its file."""
+    first = quickest(known, mutant.file, mutant.line)
+    files = list(dict.fromkeys(name.split("::")[0] for name in first))
+    if files:
+        outcome = trial.run(folder, files, **limits, plugins=(Only(first),))
+        if outcome.code != 0 or len(first) == len(known):
+            return outcome
+    return trial.run(folder, tests, **limits, plugins=(Only(first, but=True),))
 
 
 def _note(mutant: Mutant, outcome: trial.Outcome, state: dict[str, str]) -> None:

@@ -32,7 +32,7 @@ OPERATORS: dict[type, type] = {
 LEFT_OUT = {"detach", "square", "sqrt", "abs", "log", "exp", "clamp", "clamp_min", "clamp_max", "relu", "normalize", "clone"}
 RENAMED = {"mean": "sum", "sum": "mean", "min": "max", "max": "min", "argmin": "argmax", "argmax": "argmin", "zeros": "ones"}
 MODULES = {"F", "torch", "np", "math"}
-NOT_DROPPED = {"device", "non_blocking", "stacklevel", "strict"}  # not to be noticed on a CPU, or where lengths agree
+NOT_DROPPED = {"device", "non_blocking", "stacklevel", "strict", "description"}  # not to be noticed on a CPU, or only text
 NOT_SWAPPED = {"min", "max", "minimum", "maximum", "equal", "isinstance", "getattr", "setattr"}
 GUARDS = {"no_grad", "enable_grad", "once_differentiable"}  # decorators and contexts that change what is differentiated
 
