@@ -69,13 +69,13 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
 
     model = sao.load(run.folder, weights=arguments.weights, report=warn, checkpoint=arguments.checkpoint)
     target = Path(arguments.output or _default_file(run, model.step, arguments))
-    before = processes.main_only(lambda: _before(target))
+    before = processes.main_only(lambda: _before(target, run))
     dataset = _data(run, model, arguments.data)
     method = model.method_for(arguments.feature)
     facts: dict[str, Any] = {"weights": weights_used(method, arguments.weights)}
-    facts |= {"run": str(run.folder), "step": model.step}
+    facts |= {"run": str(run.folder.resolve()), "step": model.step}  # however the command named it
     if arguments.data is not None:
-        facts["data"] = arguments.data
+        facts["data"] = str(Path(arguments.data).resolve()) if Path(arguments.data).exists() else arguments.data
     of_features = None if names is None else [name for name in names if name not in GENERATION]
     plan, pairs = _plan(of_features, rows, arguments), None
     if names is None or of_features:
@@ -166,15 +166,22 @@ def _refresh_page(run: "Run", model: "Model", dataset: "Dataset", found: "Evalua
         print(f"look at {page}")
 
 
-def _before(target: Path | None) -> list[dict]:
-    """What an earlier evaluation wrote into the file; found out before an hour of work goes into another."""
+def _before(target: Path | None, run: "Run | None" = None) -> list[dict]:
+    """What an earlier evaluation wrote into the file; found out before an hour of work goes into another.
+
+    What lies in a run's own folder is of this run, though it has been moved since.
+    """
     from sao.commands.output import writable
     from sao.evaluation import read_json
 
     if target is None:
         return []
     writable(target)
-    return read_json(target) if target.exists() else []
+    rows = read_json(target) if target.exists() else []
+    if run is not None and target.resolve().parent == run.evaluations.resolve():
+        for row in rows:
+            row["protocol"]["run"] = str(run.folder.resolve())
+    return rows
 
 
 def _default_file(run: "Run", step: int, arguments: Namespace) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,6 +95,17 @@ def test_a_second_evaluation_adds_to_the_first(run, capsys):
     for names in ("knn1,knn5", "effective_rank", "knn1"):
         assert main(["eval", str(run), "--metrics", names]) == 0
     assert read(run / "eval" / "step-00000008-backbone-ema.json").keys() == {"knn1", "knn5", "effective_rank"}
+
+
+def test_a_second_evaluation_adds_to_the_first_wherever_it_is_typed_and_the_run_lies(run, tmp_path, monkeypatch, capsys):
+    copy = shutil.copytree(run, tmp_path / "run")
+    (copy / "eval" / "step-00000008-backbone-ema.json").unlink(missing_ok=True)
+    assert main(["eval", str(copy), "--metrics", "knn1"]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", "run", "--metrics", "knn5"]) == 0
+    copy.rename(tmp_path / "moved")
+    assert main(["eval", "moved", "--metrics", "effective_rank"]) == 0
+    assert read(tmp_path / "moved/eval/step-00000008-backbone-ema.json").keys() == {"knn1", "knn5", "effective_rank"}
 
 
 def test_metrics_of_another_run_are_not_mixed_in(run, tmp_path, capsys):
