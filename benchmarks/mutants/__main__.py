@@ -140,7 +140,7 @@ def _try_file(folder: Path, file: str, chosen: list[Mutant], until: float) -> No
     original = (folder / file).read_bytes()
     known_tests = _known_tests(folder, file, tests)
     cpu_seconds = sum(test["seconds"] for test in known_tests.values())
-    limits = {"seconds": 180 + 20 * cpu_seconds, "cpu_seconds": 60 + 3 * cpu_seconds}
+    limits: dict[str, float] = {"seconds": 180 + 20 * cpu_seconds, "cpu_seconds": 60 + 3 * cpu_seconds}
     for mutant in sorted(left, key=lambda mutant: mutant.key not in known):
         if time.monotonic() > until:
             return

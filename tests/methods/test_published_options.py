@@ -118,5 +118,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_defaults_are_those_that_were_published(name):
     # `biggan` names a method and an encoder.
-    found = [options().model_dump(mode="json") for kinds in (METHODS, ENCODERS) if (options := kinds.get(name)) is not None]
+    chosen = [kinds[name] for kinds in (METHODS, ENCODERS) if name in kinds]
+    found = [options.model_validate({"name": name}).model_dump(mode="json") for options in chosen]
     assert any({key: one.get(key) for key in PUBLISHED[name]} == PUBLISHED[name] for one in found), found
