@@ -83,6 +83,8 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     _choose_lipschitz(choose, samples, config.seed)
     _choose_rhythm(choose, build(values).steps_for(n))
     _choose_micro_batch(choose, build(values), samples, device)
+    if device == "cpu" and len(samples.shape) == 3 and values["method"].get("micro_batch") is None:
+        choose("both players learn from one pass ({}), because that saves a sixth of a step", {"method.one_pass": True})
     return build(values), reasons
 
 
@@ -109,9 +111,19 @@ def _choose_for_vectors(choose, n: int) -> None:
 def _choose_for_images(choose, n: int, size: int, device: str, why_many: str) -> None:
     if device == "cpu":
         widths = [32, 64, 128] if size < 24 else [16, 32, 64, 128] if size < 64 else [8, 16, 32, 64, 128]
-        blocks, width, depth = 1, 64 if size < 24 else 32 if size < 64 else 16, 1
+        blocks, width, depth = 1, 64 if size < 16 else 32 if size < 64 else 16, 1
         reason = f"networks this small are what a processor can train on {size}x{size} images"
         largest = 128 if size < 64 else 64
+        if size >= 16 and size % 2 == 0:
+            choose(
+                "the encoder takes patches of {} pixels a side as positions, because a step then costs a third and the features "
+                "were as good",
+                {"encoder.patch": 2},
+            )
+        choose(
+            "a generator whose channels fall as the image grows ({}), because its largest maps cost most",
+            {"method.generator.falling": True},
+        )
     else:
         widths, blocks, width, depth = None, 2, 64, 2
         reason = f"the paper's network for {size}x{size} images fits an accelerator"

@@ -34,10 +34,10 @@ def learner(name: str, **options) -> Method:
     return method
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_step_never_waits_for_the_device(name):
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in METHODS), ("structural", {"method__one_pass": "true"})])
+def test_a_step_never_waits_for_the_device(name, options):
     """As the engine makes it, from rows of the data to the updates; the second one finds what the first has remembered."""
-    method, batches = learner(name), Batches(tiny.dataset().train, META)
+    method, batches = learner(name, **options), Batches(tiny.dataset().train, META)
     with fused_optimisers(), audited(data=True) as audit:
         for step in range(2):
             scalars = make_step(method, batches, 0, 16, step)

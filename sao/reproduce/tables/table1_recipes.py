@@ -93,5 +93,6 @@ CPU_SCALE: Mapping[str, Recipe] = {
         "train.steps": "700",
         **_method({"decoder.width": "64", "decoder.depth": "2", "decoder.heads": "4"}),
     },
+    "supervised": {**_CPU, "train.steps": "3000"},
     "ddpm": {**_CPU, **_UNET, "train.batch": "64", "train.steps": "400"},
 }
