@@ -116,7 +116,7 @@ def _choose_for_images(choose, n: int, size: int, device: str, why_many: str) ->
         largest = 128 if size < 64 else 64
         if size >= 16 and size % 2 == 0:
             choose(
-                "the encoder takes patches of {} pixels a side as positions, because that costs a third and features were as good",
+                "the encoder takes patches of {} pixels a side as positions, because that costs a third and learns as well",
                 {"encoder.patch": 2},
             )
         choose(
