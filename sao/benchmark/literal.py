@@ -89,7 +89,8 @@ def has_literal(config: Config) -> bool:
     options = config.method
     if not isinstance(options, structural.Options):
         return False
-    return options.smoothness_weight > 0 and (options.power_steps, options.smooth_every) == (1, 1)
+    as_it_is = (options.power_steps, options.smooth_every, options.one_pass) == (1, 1, False)
+    return options.smoothness_weight > 0 and as_it_is
 
 
 class Options(structural.Options):
