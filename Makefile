@@ -25,8 +25,8 @@ lint: $(VENV)/.installed        ## style and types
 
 # The report is tried in Debian's Chromium. Where it cannot be installed those tests are skipped, and say so.
 browser:                        ## Chromium for the tests of the report, by apt where that is possible
-	@command -v chromium > /dev/null || { command -v apt-get > /dev/null && test "$$(id -u)" = 0 && apt-get update -qq \
-		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium > /dev/null; } \
+	@command -v chromium > /dev/null || { command -v apt-get > /dev/null && test "$$(id -u)" = 0 && apt-get update -qq -o DPkg::Lock::Timeout=120 \
+		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o DPkg::Lock::Timeout=120 --no-install-recommends chromium > /dev/null; } \
 		|| echo "Chromium is missing and cannot be installed here: the report is not tried in a browser"
 
 bench: $(VENV)/.installed       ## speed of a training step, against a literal version of it

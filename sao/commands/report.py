@@ -33,10 +33,10 @@ def run(arguments: Namespace) -> None:
     writable(target)
     from sao.engine.interrupt import interruptible
     from sao.engine.log import Stages
-    from sao.report.build import asked_limits, write_report
+    from sao.report.build import STAGES, asked_limits, write_report
 
     limits = asked_limits(arguments.points, arguments.clusters, arguments.layout == "umap")
-    stages = Stages("report", every=5.0)
+    stages = Stages("report", every=5.0, of=len(runs) * (1 + STAGES) + 1)
     try:
         shown = [_opened(one, name, stages) for one, name in zip(runs, names_of(runs), strict=True)]
         interruptible(lambda: write_report(target, shown, limits, stages))
@@ -75,9 +75,9 @@ def refreshed(run: "Run", model: "Model", dataset: "Dataset") -> Path | None:
     """The report of a run that was trained or evaluated just now; a report that cannot be made must not end what was done."""
     from sao.engine.interrupt import interruptible
     from sao.engine.log import Stages
-    from sao.report.build import AT_END, REPORT, Shown, write_report
+    from sao.report.build import AT_END, REPORT, STAGES, Shown, write_report
 
-    target, stages = run.folder / REPORT, Stages("report")
+    target, stages = run.folder / REPORT, Stages("report", of=STAGES + 1)
     try:
         shown = Shown(run, model, dataset, run.folder.resolve().name)
         interruptible(lambda: write_report(target, [shown], AT_END, stages))

@@ -1,5 +1,6 @@
 """Is this embedding better than doing nothing: the same metrics on raw inputs, their PCA and the untrained network."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +71,15 @@ def verdict_of(metrics: Sequence[Metric]) -> Verdict:
     noted = {one.metric: _noted(table[one.metric], one, len(able)) for one in found}
     better, sentence = _with_labels(found, references)
     return Verdict(better, sentence, [noted.get(metric.name, metric) for metric in metrics])
+
+
+def claim_of(sentence: str) -> tuple[str, str]:
+    """The claim of a verdict's sentence, up to what it is compared with, and what follows: its numbers or reasons."""
+    claim = re.match(r".*?doing nothing(?: \([^)]*\))?", sentence)
+    if claim is None:
+        return sentence, ""
+    reasons = sentence[claim.end() :].lstrip(":;,. ")
+    return f"{claim.group()}.", reasons[:1].upper() + reasons[1:]
 
 
 def pca(train: Features, test: Features | None, components: int) -> tuple[Features, Features | None]:

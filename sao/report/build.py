@@ -30,6 +30,7 @@ from sao.report.thumbnails import Sheets
 
 REPORT = "report.html"
 MOST_POINTS = 20_000
+STAGES = 7  # of a run with data
 Progress = Callable[[str], None]
 
 
@@ -73,7 +74,7 @@ def write_report(target: Path, runs: Sequence[Shown], limits: Limits, say: Progr
 
 
 def _prefixed(say: Progress, shown: Shown, runs: Sequence[Shown]) -> Progress:
-    return say if len(runs) == 1 else lambda stage: say(f"{shown.name}, {stage}")
+    return say if len(runs) == 1 else lambda stage: say(f"{stage} of {shown.name}")
 
 
 def _collected(shown: Shown, sheets: Sheets, limits: Limits, say: Progress) -> dict[str, Any]:
@@ -81,12 +82,14 @@ def _collected(shown: Shown, sheets: Sheets, limits: Limits, say: Progress) -> d
     rows = history.rows_of(run)
     held_out = None if shown.dataset is None else len(shown.dataset.test)
     say("metrics and curves")
+    measured = history.metrics(run, model.step)
     found = {
         "name": shown.name,
         "step": model.step,
         "said": history.described(model.config, model.facts, model.step, held_out, rows, model.method.needs_labels),
         "verdict": history.verdict(run, model.step),
-        "metrics": history.metrics(run, model.step),
+        "compared": history.compared(measured),
+        "metrics": measured,
         "curves": history.curves(rows),
         "pictures": history.pictures(run),
         "config": history.flat(model.config.model_dump(mode="json")),

@@ -8,8 +8,10 @@ from sao.config import Config
 from sao.engine.data_facts import DataFacts
 from sao.engine.log import clock
 from sao.engine.run import Run
+from sao.evaluation.comparison import LEVEL
 from sao.evaluation.result import read_json
 from sao.evaluation.suite import LABELLED
+from sao.evaluation.verdict import claim_of
 from sao.report.thumbnails import evenly, picture
 
 MOST_POINTS = 400  # of a curve
@@ -159,9 +161,21 @@ def verdict(run: Run, step: int) -> dict[str, Any] | None:
     try:
         found = json.loads((run.evaluations / "verdict.json").read_text(encoding="utf-8"))
         whole = isinstance(found["sentence"], str) and found["better"] in (True, False, None)
-        return found if whole and found["step"] == step else None
+        if not whole or found["step"] != step:
+            return None
+        claim, reasons = claim_of(found["sentence"])
+        return found | {"claim": claim, "reasons": reasons}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def compared(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the verdict rests on: each metric of the learnt features beside the best of what was not learnt."""
+    found = [(row["word"], row["protocol"]["compared"]) for row in measured if "compared" in row["protocol"]]
+    return [
+        {"word": word, "decided": one["p"] < LEVEL, **{key: one[key] for key in ("with", "difference", "interval")}}
+        for word, one in found
+    ]
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
@@ -182,4 +196,4 @@ def _duration(rows: list[dict]) -> str:
         seconds = row.get("time/seconds")
         if isinstance(seconds, int | float):
             total, last = total + (seconds - last if seconds >= last else seconds), seconds
-    return f", in {clock(total)}" if total else ""
+    return f", in {clock(total).removeprefix('0m ')}" if total else ""

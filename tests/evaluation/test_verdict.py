@@ -9,7 +9,7 @@ from sao.errors import InputError
 from sao.evaluation import Features, Metric, compare, judge
 from sao.evaluation.comparison import paired
 from sao.evaluation.result import accuracy
-from sao.evaluation.verdict import verdict_of
+from sao.evaluation.verdict import claim_of, verdict_of
 
 
 @pytest.fixture
@@ -191,3 +191,15 @@ def test_the_test_over_restarts_is_that_of_a_normal_difference():
     variance = difference.var(ddof=1) / 50 + sum(runs.mean(axis=1).var(ddof=1) / 4 for runs in (ours, theirs))
     found = paired(ours, theirs)
     assert found.p == pytest.approx(2 * norm.sf(abs(difference.mean()) / math.sqrt(variance)))
+
+
+def test_the_claim_of_a_sentence_stands_without_its_numbers():
+    against = "doing nothing (the best of raw, pca)"
+    assert claim_of(f"Yes, it is better than {against}: k-means 0.6; no more.") == (
+        f"Yes, it is better than {against}.",
+        "K-means 0.6; no more.",
+    )
+    alone = f"No, it is not measurably better than {against}."
+    assert claim_of(alone) == (alone, "")
+    assert claim_of("Nobody can say whether it is better than doing nothing: 3 samples.")[1] == "3 samples."
+    assert claim_of("Something else.") == ("Something else.", "")

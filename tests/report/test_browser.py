@@ -206,6 +206,24 @@ def test_a_lasso_lists_names_to_copy_and_to_save(opened):
     assert area.count() == 0
 
 
+FINGER = """([id, kind, x, y]) => document.querySelector("canvas").dispatchEvent(
+    new PointerEvent(kind, { pointerId: id, pointerType: "touch", clientX: x, clientY: y, bubbles: true }))"""
+
+
+def test_two_fingers_zoom(opened):
+    opened.page.evaluate("HTMLCanvasElement.prototype.setPointerCapture = () => {}")  # of pointers that are none
+    opened.page.locator("canvas").first.scroll_into_view_if_needed()
+    box = opened.page.locator("canvas").first.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    for touch in ([1, "pointerdown", x - 50, y], [2, "pointerdown", x + 50, y], [2, "pointermove", x + 150, y]):
+        opened.page.evaluate(FINGER, touch)
+    assert opened.view("view.zoom") == pytest.approx(2, rel=0.02)
+    before = opened.view("view.centreX")
+    for touch in ([2, "pointerup", x + 150, y], [1, "pointermove", x + 150, y], [1, "pointerup", x + 150, y]):
+        opened.page.evaluate(FINGER, touch)
+    assert opened.view("[view.centreX, panel.pinned, panel.touching.size]") == [before, -1, 0]
+
+
 def test_colours_filters_and_generated_samples(opened):
     page = opened.page
     key = page.locator(".legend .key").first
@@ -237,11 +255,7 @@ def test_keys_and_a_screen_reader_reach_samples_and_protocols(opened):
     assert opened.view("view.zoom") == pytest.approx(1)
     page.locator("#overview .value").first.focus()
     assert "1.5" in page.locator("#hover").inner_text()
-    unnamed = (
-        "[...document.querySelectorAll('button, input, select, textarea, canvas')].filter((e) => !(e.textContent.trim() || "
-    )
-    unnamed += "e.getAttribute('aria-label') || e.closest('label'))).length"
-    assert page.evaluate(unnamed) == 0
+    assert page.evaluate(UNNAMED) == []
 
 
 def test_runs_are_switched_and_their_differences_listed(opened):
@@ -289,7 +303,17 @@ def many_points(n: int) -> str:
         "generated": None,
     }
     empty: dict[str, Any] = {"said": ["Many points."], "verdict": None, "config": {}, "duplicates": None, "memorised": None}
-    run = {"name": "many", "step": 1, "metrics": [], "curves": [], "pictures": [], "clusters": [], "map": shown, **empty}
+    run = {
+        "name": "many",
+        "step": 1,
+        "metrics": [],
+        "compared": [],
+        "curves": [],
+        "pictures": [],
+        "clusters": [],
+        "map": shown,
+        **empty,
+    }
     return page_of({"sao": "test", "runs": [run], "sheets": sheets.found}, "many")
 
 

@@ -20,7 +20,7 @@ from sao.data.samples import Dataset, Images, Vectors
 from sao.engine.run import Run
 from sao.evaluation.result import Metric, write_json
 from sao.report import history
-from sao.report.build import Limits, Shown, write_report
+from sao.report.build import STAGES, Limits, Shown, write_report
 from sao.report.copies import Compared, memorisation, near_duplicates
 from sao.report.layout import layout, placed
 from sao.report.page import as_script_data
@@ -46,8 +46,9 @@ def unpacked(text: str, kind: str) -> np.ndarray:
 
 
 def reported(folder: Path, data: Dataset | None, target: Path, limits: Limits = FEW) -> dict[str, Any]:
-    shown = Shown(Run.open(folder), sao.load(folder), data, folder.name)
-    write_report(target, [shown], limits, lambda stage: None)
+    shown, said = Shown(Run.open(folder), sao.load(folder), data, folder.name), []
+    write_report(target, [shown], limits, said.append)
+    assert len(said) == (1 if data is None else STAGES) + 1  # which the bar counts on
     return data_of(target)
 
 
@@ -133,11 +134,26 @@ def test_metrics_are_those_measured_last_and_the_verdict_is_of_this_step(run):
     assert found["learnt", "svm"]["value"] == 0.6
     assert found["learnt", "svm"]["protocol"] == {"C": 1}
     assert found["raw", "svm"]["word"] == "linear SVM"
-    (folder.evaluations / "verdict.json").write_text(json.dumps({"step": 8, "better": True, "sentence": "Yes."}))
-    assert history.verdict(folder, 8) == {"step": 8, "better": True, "sentence": "Yes."}
+    sentence = "Yes, it is better than doing nothing (the best of raw): linear SVM."
+    (folder.evaluations / "verdict.json").write_text(json.dumps({"step": 8, "better": True, "sentence": sentence}))
+    words = {"claim": "Yes, it is better than doing nothing (the best of raw).", "reasons": "Linear SVM."}
+    assert history.verdict(folder, 8) == {"step": 8, "better": True, "sentence": sentence, **words}
     assert history.verdict(folder, 9) is None
     (folder.evaluations / "verdict.json").write_text("[]")
     assert history.verdict(folder, 8) is None
+
+
+def test_what_the_verdict_rests_on_is_listed(run):
+    numbers = {"with": "raw", "difference": 0.2, "interval": [0.1, 0.3]}
+    folder = Run.open(run)
+    svm = Metric("svm", 0.6, None, {"compared": numbers | {"p": 0.01}})
+    knn = Metric("knn5", 0.6, None, {"compared": numbers | {"p": 0.05}})
+    write_json(folder.evaluations / "summary.json", [svm, knn, Metric("raw/svm", 0.4)])
+    (folder.evaluations / "step-00000008-backbone-ema.json").unlink(missing_ok=True)
+    assert history.compared(history.metrics(folder, 8)) == [
+        {"word": "linear SVM", "decided": True, **numbers},
+        {"word": "5 neighbours", "decided": False, **numbers},
+    ]
 
 
 def test_names_and_labels_are_text(run, tmp_path):

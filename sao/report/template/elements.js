@@ -105,7 +105,6 @@ function explain(target, lines) {
     box.style.top = `${(below ? place.bottom + 6 : place.top - size.height - 6) + window.scrollY}px`;
   };
   const hide = () => { box.hidden = true; };
-  target.tabIndex = 0;
   target.setAttribute("aria-describedby", "hover");
   target.addEventListener("pointerenter", show);
   target.addEventListener("pointerleave", hide);

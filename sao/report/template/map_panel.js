@@ -9,6 +9,7 @@ class MapPanel {
     this.pinned = -1;
     this.cursor = -1;
     this.tool = "move";
+    this.touching = new Map(); // places of the pointers that are down, by their numbers
     this.canvas = element("canvas", {
       tabindex: "0", role: "application", "aria-roledescription": "map",
       "aria-label": `Map of ${count(this.view.real, "held-out sample")} by ${run.map.by}. Arrow keys move it, plus and minus zoom, `
@@ -79,7 +80,7 @@ class MapPanel {
     canvas.addEventListener("pointerdown", (event) => this._down(event));
     canvas.addEventListener("pointermove", (event) => this._move(event));
     canvas.addEventListener("pointerup", (event) => this._up(event));
-    canvas.addEventListener("pointercancel", () => { this.drag = null; this.painter.lasso = null; this.draw(); });
+    canvas.addEventListener("pointercancel", (event) => { this.touching.delete(event.pointerId); this._letGo(); });
     canvas.addEventListener("pointerleave", () => this._hover(-1));
     canvas.addEventListener("wheel", (event) => this._wheel(event), { passive: false });
     canvas.addEventListener("keydown", (event) => this._key(event));
@@ -91,13 +92,33 @@ class MapPanel {
   _down(event) {
     this.canvas.focus({ preventScroll: true });
     this.canvas.setPointerCapture(event.pointerId);
+    this.touching.set(event.pointerId, [event.offsetX, event.offsetY]);
+    if (this.touching.size > 1) { this._letGo(); return; } // two fingers move and zoom
     const lasso = this.tool === "lasso" || event.shiftKey;
     this.drag = { x: event.offsetX, y: event.offsetY, moved: false, lasso };
     if (lasso) this.painter.lasso = [event.offsetX, event.offsetY];
   }
 
+  _letGo() {
+    this.drag = null;
+    this.painter.lasso = null;
+    this.draw();
+  }
+
+  /** What was under each of two fingers stays under it. */
+  _pinch(event) {
+    const middle = ([[ax, ay], [bx, by]]) => [(ax + bx) / 2, (ay + by) / 2, Math.max(1, Math.hypot(ax - bx, ay - by))];
+    const [x, y, apart] = middle([...this.touching.values()]);
+    this.touching.set(event.pointerId, [event.offsetX, event.offsetY]);
+    const [nextX, nextY, nextApart] = middle([...this.touching.values()]);
+    this.view.pan(nextX - x, nextY - y);
+    this.view.zoomBy(nextApart / apart, nextX, nextY);
+    this.draw();
+  }
+
   _move(event) {
     const { drag } = this;
+    if (this.touching.size === 2 && this.touching.has(event.pointerId)) { this._pinch(event); return; }
     if (!drag) {
       this._hover(this.view.nearest(event.offsetX, event.offsetY, this._reach()));
       return;
@@ -116,6 +137,7 @@ class MapPanel {
   _up(event) {
     const { drag } = this;
     this.drag = null;
+    this.touching.delete(event.pointerId);
     if (!drag) return;
     const polygon = this.painter.lasso;
     this.painter.lasso = null;

@@ -4,18 +4,29 @@ const REPRESENTATIONS = { learnt: "learnt", raw: "raw inputs", pca: "their PCA",
 
 function overview(run) {
   return [element("div", { class: "overview" },
-    element("div", { class: "said" }, run.said.map((sentence, i) => element("p", { class: i ? null : "lead" }, isolated(sentence))), verdictBox(run.verdict)),
+    element("div", { class: "said" }, run.said.map((sentence, i) => element("p", { class: i ? null : "lead" }, isolated(sentence))), verdictBox(run)),
     metricsTable(run.metrics),
   )];
 }
 
-function verdictBox(verdict) {
+/** The claim, and what it rests on: a line for each comparison with doing nothing. */
+function verdictBox({ verdict, compared }) {
   if (!verdict) return element("p", { class: "verdict none" }, "No verdict is stored for this step: sao eval makes one.");
-  const [kind, word] = verdict.better === true ? ["yes", "Better"] : verdict.better === false ? ["no", "Not better"] : ["open", "Open"];
-  const [first, ...rest] = verdict.sentence.split(/(?<=[:;.]) /);
-  return element("div", { class: `verdict ${kind}` },
-    element("span", { class: "badge" }, word),
-    element("div", {}, element("strong", {}, first), " ", rest.join(" ")));
+  const kind = verdict.better === true ? "yes" : verdict.better === false ? "no" : "open";
+  const behind = compared.length
+    ? [comparedTable(compared), element("details", {}, element("summary", {}, "In full"), element("p", {}, verdict.sentence))]
+    : [verdict.reasons ? element("p", {}, verdict.reasons) : null];
+  return element("div", { class: `verdict ${kind}` }, element("p", { class: "claim" }, verdict.claim), behind);
+}
+
+function comparedTable(compared) {
+  const signed = (value) => (value > 0 ? "+" : "") + shortNumber(value);
+  const rows = compared.map((one) => element("tr", {}, element("th", { scope: "row" }, one.word),
+    element("td", {}, REPRESENTATIONS[one.with] || one.with),
+    element("td", {}, element("b", {}, signed(one.difference)), element("small", {}, ` (${one.interval.map(signed).join(" to ")})`)),
+    element("td", {}, !one.decided ? "unclear" : one.difference > 0 ? "better" : "worse")));
+  const head = ["metric", "against the best", "difference", "learnt is"].map((word) => element("th", { scope: "col" }, word));
+  return element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows)));
 }
 
 function metricsTable(metrics) {
@@ -32,7 +43,7 @@ function metricsTable(metrics) {
   });
   const head = element("tr", {}, element("td"), columns.map((name) => element("th", { scope: "col" }, REPRESENTATIONS[name])));
   return element("div", { class: "scroll" },
-    element("table", { class: "metrics" }, element("caption", {}, "Point at a number, or move to it with Tab, to see how it was measured."),
+    element("table", { class: "metrics" }, element("caption", {}, element("span", {}, "Point at a number, or move to it with Tab, to see how it was measured.")),
       element("thead", {}, head), element("tbody", {}, rows)));
 }
 
@@ -44,7 +55,7 @@ function bestOf(metrics) {
 
 function metricCell(metric, best) {
   if (!metric) return element("td", { class: "faint" }, "");
-  const value = element("span", { class: "value" }, metric.value === null ? "–" : shortNumber(metric.value));
+  const value = element("button", { type: "button", class: "value" }, metric.value === null ? "–" : shortNumber(metric.value));
   if (metric.std !== null) value.append(element("small", {}, ` ± ${shortNumber(metric.std)}`));
   explain(value, () => protocolLines(metric));
   const cell = element("td", { class: metric.value !== null && metric.value === best ? "best" : null }, value);
@@ -65,8 +76,9 @@ function protocolLines(metric) {
 }
 
 function objectWords(value) {
-  if (Array.isArray(value)) return value.map((one) => (typeof one === "number" ? shortNumber(one) : String(one))).join(" to ");
-  return Object.entries(value).map(([name, one]) => `${name} ${Array.isArray(one) ? objectWords(one) : typeof one === "number" ? shortNumber(one) : one}`).join(", ");
+  const word = (one) => (Array.isArray(one) ? objectWords(one) : typeof one === "number" && !Number.isInteger(one) ? shortNumber(one) : String(one));
+  if (Array.isArray(value)) return value.map(word).join(" to ");
+  return Object.entries(value).map(([name, one]) => `${name.replaceAll("_", " ")} ${word(one)}`).join(", ");
 }
 
 /** Several runs: the learnt features of each beside one another, and the options in which they differ. */
@@ -78,16 +90,24 @@ function comparison(runs) {
     const best = bestOf(found);
     return element("tr", {}, element("th", { scope: "row" }, found.find(Boolean).word), found.map((metric) => metricCell(metric, best)));
   });
-  const options = [...new Set(runs.flatMap((run) => Object.keys(run.config)))];
-  const differing = options.filter((name) => new Set(runs.map((run) => run.config[name])).size > 1);
-  const changed = differing.map((name) => element("tr", {}, element("th", { scope: "row" }, element("code", {}, name)),
-    runs.map((run) => element("td", {}, isolated(run.config[name] ?? "–")))));
   return [
     measured.length ? element("div", { class: "scroll" }, element("table", { class: "metrics" },
       element("caption", {}, "The learnt features of each run."), element("thead", {}, names), element("tbody", {}, measured))) : null,
-    element("h3", {}, "What was set differently"),
-    changed.length ? element("div", { class: "scroll" }, element("table", { class: "options", id: "differences" },
-      element("thead", {}, names.cloneNode(true)), element("tbody", {}, changed)))
-      : element("p", { class: "faint" }, "Nothing: the configurations are equal."),
+    element("h3", {}, "What was set differently"), ...differences(runs, names),
+  ];
+}
+
+/** Options that all have come first: runs of different methods have many that only one of them knows. */
+function differences(runs, names) {
+  const options = [...new Set(runs.flatMap((run) => Object.keys(run.config)))];
+  const differing = options.filter((name) => new Set(runs.map((run) => run.config[name])).size > 1);
+  const [shared, own] = [true, false].map((wanted) => differing.filter((name) => runs.every((run) => name in run.config) === wanted));
+  const table = (chosen, id) => element("div", { class: "scroll" }, element("table", { class: "options", id },
+    element("thead", {}, names.cloneNode(true)), element("tbody", {}, chosen.map((name) => element("tr", {},
+      element("th", { scope: "row" }, element("code", {}, name)), runs.map((run) => element("td", {}, isolated(run.config[name] ?? "–"))))))));
+  if (!differing.length) return [element("p", { class: "faint" }, "Nothing: the configurations are equal.")];
+  return [
+    shared.length ? table(shared, "differences") : null,
+    own.length ? element("details", {}, element("summary", {}, `${count(own.length, "option")} that not all of the runs have`), table(own, null)) : null,
   ];
 }

@@ -81,7 +81,7 @@ function picturesSection(run) {
 
 function curvesSection(run, runs) {
   if (!run.curves.length) return [element("p", { class: "faint" }, "Nothing was logged yet.")];
-  return [element("div", { class: "charts" }, run.curves.map((one) => {
+  return [element("p", { class: "faint" }, "Over the steps of training. Point at a chart for its values at a step."), element("div", { class: "charts" }, run.curves.map((one) => {
     const same = runs.flatMap((other) => other.curves.filter((candidate) => candidate.title === one.title));
     return chart(one, domainOf(same));
   }))];

@@ -28,7 +28,7 @@ function render(shown) {
   const single = report.runs.length === 1;
   const sections = SECTIONS.map(([id, title, fill]) => element("section", { id, "aria-labelledby": `${id}-title` },
     element("h2", { id: `${id}-title` }, title),
-    element("div", { class: "cells" }, shown.map((run) => element("div", { class: "cell", "data-run": run.name },
+    element("div", { class: "cells" }, shown.map((run) => element("div", { class: "cell", role: single ? null : "group", "aria-label": single ? null : isolatedText(run.name) },
       single ? null : element("div", { class: "run-name" }, isolated(run.name)), fill(run, shown))))));
   if (!single) {
     sections.unshift(element("section", { id: "runs", "aria-labelledby": "runs-title" }, element("h2", { id: "runs-title" }, "Runs"),
@@ -60,11 +60,11 @@ function chooseTheme(theme) {
 }
 
 async function start() {
-  await loadSheets(report.sheets);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   chooseTheme(dark.matches ? "dark" : "light");
   dark.addEventListener("change", () => chooseTheme(dark.matches ? "dark" : "light"));
   document.getElementById("theme").addEventListener("click", () => chooseTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+  await loadSheets(report.sheets);
   const links = [...(report.runs.length > 1 ? [["runs", "Runs"]] : []), ...SECTIONS];
   document.getElementById("contents").append(...links.map(([id, title]) => element("a", { href: `#${id}` }, title)));
   document.getElementById("foot").append(`Made by sao ${report.sao}. This page is one file, and loads nothing from anywhere.`);
