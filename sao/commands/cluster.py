@@ -26,7 +26,7 @@ def run(arguments: Namespace) -> None:
     model = sao.load(arguments.run, report=warn, checkpoint=arguments.checkpoint)
     samples = open_for(model, arguments.data)
     features = model.embed(samples, progress=Bar("embedding", "samples"))
-    stages = Stages("clustering")
+    stages = Stages("clustering", of=2 if k is None else 1)
     if k is None:
         stages("how many clusters")
         proposal = proposed_clusters(features, arguments.seed)

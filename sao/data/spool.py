@@ -16,6 +16,7 @@ from filelock import FileLock
 from sao.data.cache import Cache
 from sao.data.decode import Failure, Loaded, read
 from sao.data.file_source import Entry, Skipped
+from sao.data.image_files import Progress
 from sao.data.items import encoded
 from sao.errors import InputError, printable
 
@@ -42,7 +43,7 @@ class Spool:
         return hashlib.blake2b(self.folder.name.encode() + str(len(self._places)).encode(), digest_size=16).digest()
 
 
-def spooled(stream: Iterable[Any], cache: Cache) -> Spool:
+def spooled(stream: Iterable[Any], cache: Cache, progress: Progress | None = None) -> Spool:
     items = _images(stream)
     first = list(itertools.islice(items, KNOWN_BY))
     if not first:
@@ -55,7 +56,7 @@ def spooled(stream: Iterable[Any], cache: Cache) -> Spool:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"):
             if not (folder / END).exists():
-                _append(folder, itertools.chain(first, items))
+                _append(folder, itertools.chain(first, items), progress or (lambda done, total: None))
     return Spool(folder)
 
 
@@ -77,7 +78,7 @@ def _image(item: Any) -> Any:
     return item[0] if isinstance(item, tuple | list) else item
 
 
-def _append(folder: Path, items: Iterable[Loaded]) -> None:
+def _append(folder: Path, items: Iterable[Loaded], progress: Progress) -> None:
     """A line of the index is written after its image: one that a kill cut short is not counted."""
     index, body = folder / INDEX, folder / BODY
     text = index.read_text(encoding="utf-8") if index.exists() else ""
@@ -87,7 +88,8 @@ def _append(folder: Path, items: Iterable[Loaded]) -> None:
     with body.open("ab") as content, index.open("a", encoding="utf-8") as lines:
         content.truncate(end)
         lines.truncate(len(whole.encode()))
-        for item in itertools.islice(items, len(done), None):
+        count = len(done)
+        for count, item in enumerate(itertools.islice(items, len(done), None), len(done) + 1):
             found = read(item)
             data, reason = (b"", found.reason) if isinstance(found, Failure) else (found, None)
             content.write(data)
@@ -95,6 +97,8 @@ def _append(folder: Path, items: Iterable[Loaded]) -> None:
             lines.write(json.dumps([end, len(data), reason]) + "\n")
             lines.flush()
             end += len(data)
+            progress(count, 0)  # nobody knows how many there will be
         os.fsync(content.fileno())
         os.fsync(lines.fileno())
     (folder / END).touch()
+    progress(count, count)

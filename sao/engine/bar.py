@@ -10,7 +10,10 @@ EVERY_SECONDS = 15.0  # between plain lines
 
 
 class Bar:
-    """Called with what is done and what there is. The bar goes away when all is done; a short job writes no plain line."""
+    """Called with what is done and what there is, 0 while nobody knows.
+
+    The bar goes away when all is done; a short job writes no plain line.
+    """
 
     def __init__(self, title: str, unit: str = "it", stream: TextIO | None = None) -> None:
         self.title, self.unit = title, unit
@@ -24,11 +27,16 @@ class Bar:
             return
         if self._bar is None:
             self._bar = tqdm(
-                total=total, desc=self.title, unit=self.unit, file=self.stream, dynamic_ncols=True, leave=False, initial=0
+                total=total or None,
+                desc=self.title,
+                unit=self.unit,
+                file=self.stream,
+                dynamic_ncols=True,
+                leave=False,
             )
-        self._bar.total, self._bar.n = total, done
+        self._bar.total, self._bar.n = total or None, done
         self._bar.set_postfix_str(note, refresh=False)
-        if done < total:
+        if done < total or not total:
             self._bar.update(0)
         else:
             self.end()
@@ -38,7 +46,8 @@ class Bar:
         if now - self.last < EVERY_SECONDS:
             return
         self.last = now
-        print(f"{self.title}: {done} of {total} {self.unit} {note}".rstrip(), file=self.stream, flush=True)
+        there_are = f" of {total}" if total else ""
+        print(f"{self.title}: {done}{there_are} {self.unit} {note}".rstrip(), file=self.stream, flush=True)
 
     def end(self) -> None:
         if self._bar is not None:

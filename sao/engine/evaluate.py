@@ -12,11 +12,12 @@ import numpy as np
 
 from sao.data.samples import Dataset, Images, Samples
 from sao.engine.features import Function, extract, raw_inputs, raw_size
+from sao.engine.log import Stages
 from sao.evaluation.features import ONE_SPLIT, Features
 from sao.evaluation.html import metric_table
 from sao.evaluation.manifold import Manifold
 from sao.evaluation.result import Metric
-from sao.evaluation.suite import evaluate
+from sao.evaluation.suite import check_names, computations, evaluate
 from sao.evaluation.verdict import Verdict, pca, verdict_of
 from sao.methods import FeatureName, Method
 
@@ -141,12 +142,15 @@ def representations(
     }
 
 
-def measure(found: Mapping[str, Pair], plan: Plan, seed: int = 0, progress: Callable[[str], None] | None = None) -> Evaluation:
+def measure(found: Mapping[str, Pair], plan: Plan, seed: int = 0, progress: Stages | None = None) -> Evaluation:
     """Every metric of the plan of every representation; where there are references, a verdict too."""
     (train, test), references = found[LEARNT], {name: pair for name, pair in found.items() if name != LEARNT}
     scored = train if test is None else test
     names = plan.metrics if plan.strict or scored.labels is not None else plan.unlabelled
     classes = None if scored.labels is None else len(np.unique(scored.labels))
+    if progress is not None:
+        labelled = train.labels is not None and scored.labels is not None
+        progress.expect(len(found) * computations(check_names(names, labelled)))
     metrics = evaluate(
         train,
         test,

@@ -9,6 +9,8 @@ from pathlib import Path
 from sao.engine.bar import Bar
 from sao.errors import InputError
 
+BAR_LENGTH = 20  # letters
+
 
 class Log:
     """Rows of scalars and lines of text. Only the main process has one that writes (`folder=None` is silent)."""
@@ -93,20 +95,39 @@ class Progress:
 
 
 class Stages:
-    """What a long computation is doing: one line that is redrawn on a terminal, a line now and then elsewhere."""
+    """What a long computation is doing: one line with a bar that is redrawn on a terminal, a line now and then elsewhere.
 
-    def __init__(self, title: str, shown: bool = True, every: float = 15.0) -> None:
-        self.title, self.shown, self.every = title, shown, every
+    A stage is known by what stands before its first comma: what follows tells how far it is inside of itself.
+    """
+
+    def __init__(self, title: str, shown: bool = True, every: float = 15.0, of: int = 0) -> None:
+        self.title, self.shown, self.every, self.of = title, shown, every, of
         self.terminal = sys.stderr.isatty()
         self.started = self.last = time.monotonic()
+        self.stage, self.begun = "", 0
+
+    def expect(self, stages: int) -> None:
+        """So many beside those that were."""
+        self.of = self.begun + stages
 
     def __call__(self, stage: str) -> None:
+        self.begun += stage.partition(",")[0] != self.stage
+        self.stage = stage.partition(",")[0]
         now = time.monotonic()
         if not self.shown or (not self.terminal and now - self.last < self.every):
             return
         self.last = now
-        line = f"{self.title}: {stage} ({clock(now - self.started)} so far)"
+        line = f"{self.title}: {self._bar()}{stage} ({clock(now - self.started)} so far)"
         print(f"\r\x1b[2K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr, flush=True)
+
+    def _bar(self) -> str:
+        """Of the stages that are over."""
+        if not self.of:
+            return ""
+        of = max(self.of, self.begun)
+        whole = BAR_LENGTH * (self.begun - 1) // of
+        drawn = f"{'█' * whole}{'░' * (BAR_LENGTH - whole)} " if self.terminal else ""
+        return f"{drawn}{self.begun} of {of}, "
 
     def end(self) -> None:
         if self.shown and self.terminal:

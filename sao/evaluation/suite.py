@@ -44,6 +44,8 @@ FEWEST_OF_A_CLASS = 5  # on average, where clusters are matched with classes: th
 MANIFOLD = ("manifold", "manifold_nmi", "manifold_ari")
 CLUSTERED = ("kmeans", "kmeans_best", "kmeans_strict", "nmi", "purity", "ari", *MANIFOLD)
 
+TOGETHER = (("kmeans", "kmeans_best", "nmi", "purity", "ari"), MANIFOLD, ("knn1", "knn5"))  # found in one computation
+
 Progress = Callable[[str], None]
 
 
@@ -73,6 +75,12 @@ def evaluate(
         found = _measure(fitted, held_out, names, seed, k, repeats, manifold, lenient, say)
         measured += found if not prefix else [metric.renamed(f"{prefix}/{metric.name}") for metric in found]
     return measured
+
+
+def computations(metrics: Sequence[str]) -> int:
+    """How often `evaluate` begins another one, of each representation."""
+    first = {name: group[0] for group in TOGETHER for name in group}
+    return len({first.get(name, name) for name in metrics})
 
 
 def check_names(metrics: Sequence[str] | None, labelled: bool) -> list[str]:

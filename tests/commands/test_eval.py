@@ -276,7 +276,7 @@ def test_ctrl_c_ends_an_evaluation_at_once(tmp_path, stage):
 import sys
 from sao.cli import main
 from sao.engine import log
-log.Stages.__init__.__defaults__ = (True, 0.0)  # every stage is said
+log.Stages.__init__.__defaults__ = (True, 0.0, 0)  # every stage is said
 sys.exit(main(["eval", "--features", sys.argv[1], "--metrics", "svm"]))
 """
     command, environment = [sys.executable, "-c", code, str(tmp_path / "f.npz")], {**os.environ, "OMP_NUM_THREADS": "1"}

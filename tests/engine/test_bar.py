@@ -23,6 +23,18 @@ def test_a_bar_is_drawn_on_a_terminal_and_goes_away():
     assert text.endswith("\r")  # the line is free again
 
 
+def test_a_bar_of_nobody_knows_how_many():
+    screen, file = Terminal(), io.StringIO()
+    progress, lines = Bar("reading", "items", screen), Bar("reading", "items", file)
+    for done, total in ((1, 0), (50, 0), (50, 50)):
+        progress(done, total)
+        lines.last = -100
+        lines(done, total)
+    assert "items" in screen.getvalue()
+    assert screen.getvalue().endswith("\r")
+    assert file.getvalue() == "reading: 1 items\nreading: 50 items\nreading: 50 of 50 items\n"
+
+
 def test_elsewhere_it_is_a_line_now_and_then(monkeypatch):
     file, now = io.StringIO(), [0.0]
     monkeypatch.setattr(bar.time, "monotonic", lambda: now[0])

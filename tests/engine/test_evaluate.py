@@ -188,6 +188,15 @@ def test_stages_are_told_now_and_then(capsys):
     stages = Stages("evaluating", every=0)
     stages("raw: svm, C = 0.01")
     assert capsys.readouterr().err == "evaluating: raw: svm, C = 0.01 (0m 00s so far)\n"
+    counted = Stages("evaluating", every=0)
+    counted("features")
+    counted.expect(4)
+    for stage in ("kmeans", "svm, C = 0.01", "svm, C = 0.1"):
+        counted(stage)
+    assert capsys.readouterr().err.splitlines()[-1] == "evaluating: 3 of 5, svm, C = 0.1 (0m 00s so far)"
+    counted.terminal = True
+    counted("knn1")
+    assert "evaluating: ████████████░░░░░░░░ 4 of 5, knn1" in capsys.readouterr().err
     quiet = Stages("evaluating", every=100)
     quiet("raw: svm, C = 0.01")
     quiet.end()
