@@ -145,7 +145,7 @@ class Model:
         """Check an array, or read any other object that holds data, and bring it into the form that the network expects."""
         if isinstance(x, Images | Vectors):
             return x
-        if isinstance(x, str | os.PathLike) or (type(x).__module__.partition(".")[0] != "torch" and not _is_array(x)):
+        if not isinstance(x, torch.Tensor) and not _is_array(x):
             return self._read(x)
         x = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
         if len(self.facts.shape) == 1:

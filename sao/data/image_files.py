@@ -113,7 +113,7 @@ def read_pictures(source: Source, request: ImageRequest, cache: Cache, reading: 
 
 
 def strict_error(item: Skipped) -> InputError:
-    return InputError(f"{item.name}: {item.reason}; mend or remove it, or leave strict off to skip such items")
+    return InputError(f"{item.name}: {item.reason}; mend or remove it")
 
 
 def nothing_usable(where: str, skipped: list[Skipped]) -> InputError:

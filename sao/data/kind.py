@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from sao.data.decode import is_picture
-from sao.data.image_tables import ARROW_STARTS, image_column
+from sao.data.image_tables import ARROW_STARTS, image_column, image_tables
 from sao.data.path_list import paths_in
 from sao.data.shard_names import shard_paths
 from sao.errors import InputError, printable
@@ -21,7 +21,7 @@ def kind_of(path: Path) -> Literal["files", "paths", "image table", "arrays", "t
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            return "files"
+            return "image table" if image_tables(path) else "files"
         if not stat.S_ISREG(mode):
             raise InputError(f"{where} is neither a folder nor a regular file: give one of these")
         with open(path, "rb") as stream:

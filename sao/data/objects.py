@@ -22,9 +22,10 @@ from sao.data.spool import spooled
 from sao.data.tables import LABEL_COLUMNS
 from sao.data.unsplit import Read, UnsplitImages, UnsplitVectors
 from sao.data.user_files import Readable, from_source
-from sao.errors import InputError
+from sao.errors import InputError, printable
 
 IMAGE_COLUMNS = ("image", "img", "picture", "photo", "path", "file", "filename", "file_name", "image_path")
+EMPTY = "there are no samples: give at least one"
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,13 @@ class InMemory:
 class Listed:
     """Images one by one, of which a source hands out the files."""
 
-    source: Callable[[Cache], Source]
+    source: Callable[[Cache, Reading], Source]
     name: str
     labels: Sequence[str] | None = None
     parts: tuple[np.ndarray, np.ndarray] | None = None
 
     def read(self, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading) -> Read:
-        return from_source(self.source(cache), request, use_labels, cache, reading, self.labels, self.parts)
+        return from_source(self.source(cache, reading), request, use_labels, cache, reading, self.labels, self.parts)
 
 
 def readable(data: Any, labels: Any = None) -> Readable:
@@ -69,7 +70,7 @@ def readable(data: Any, labels: Any = None) -> Readable:
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         return _of_sequence(data, labels)
     if isinstance(data, Iterable):
-        return Listed(lambda cache: spooled(data, cache), f"the {type(data).__name__}", labels)
+        return Listed(lambda cache, reading: spooled(data, cache, reading.progress), f"the {type(data).__name__}", labels)
     raise InputError(
         f"data of type {type(data).__name__} is not known: give an array, a tensor, a list of pictures or of paths,"
         " a data set of torch or Hugging Face, or a table of pandas"
@@ -105,21 +106,21 @@ def pictures_of(data: Any, shape: Sequence[int] | None = None, fit: str = "crop"
 
 
 def _of_sequence(data: Any, labels: Any) -> Readable:
-    if len(data) == 0:
-        raise InputError("there are no samples: give at least one")
-    first = data[0]
-    name = f"the {type(data).__name__}"
+    first, name = _first(data), f"the {type(data).__name__}"
     if isinstance(first, str | os.PathLike):
-        return Listed(lambda cache: PathList(list(data)), name, _texts(labels))
+        return Listed(lambda *_: PathList(list(data)), name, _texts(labels))
     if isinstance(data, list | tuple) and _is_row(first):
         return InMemory(Arrays(np.asarray(data, dtype=np.float64), None if labels is None else np.asarray(labels)))
-    picture, label = _pickers(data, first)
+    picture, label = _pickers(first)
     if labels is None:
         labels = _labels_of(data, label)
+    if _is_row(picture(first)):
+        rows = np.stack([np.asarray(picture(data[index]), dtype=np.float64) for index in range(len(data))])
+        return InMemory(Arrays(rows, None if labels is None else np.asarray(labels)))
     names = _names_of(data)
     digest = getattr(data, "_fingerprint", None)
     content = digest.encode() if isinstance(digest, str) else None  # of Hugging Face: it changes when the data does
-    return Listed(lambda cache: Items(len(data), lambda i: picture(data[i]), names, content), name, _texts(labels))
+    return Listed(lambda *_: Items(len(data), lambda i: picture(data[i]), names, content), name, _texts(labels))
 
 
 def _of_parts(data: Mapping[str, Any]) -> Readable:
@@ -129,7 +130,7 @@ def _of_parts(data: Mapping[str, Any]) -> Readable:
         raise InputError(f"a mapping must hold train and test, got {', '.join(map(str, data))}")
     pair = [data["train"], data[other]]
     counts = [len(part) for part in pair]
-    pickers = [_pickers(part, part[0]) for part in pair]
+    pickers = [_pickers(_first(part)) for part in pair]
     labels = [_labels_of(part, pick[1]) for part, pick in zip(pair, pickers, strict=True)]
     names = [f"{title} {name}" for title, part in zip(("train", "test"), pair, strict=True) for name in _names_of(part)]
 
@@ -139,26 +140,36 @@ def _of_parts(data: Mapping[str, Any]) -> Readable:
 
     both = None if labels[0] is None or labels[1] is None else [*labels[0], *labels[1]]
     parts = np.arange(counts[0]), np.arange(counts[0], sum(counts))
-    return Listed(lambda cache: Items(sum(counts), get, names), "the data set", _texts(both), parts)
+    return Listed(lambda *_: Items(sum(counts), get, names), "the data set", _texts(both), parts)
+
+
+def _first(data: Any) -> Any:
+    """What the others are taken to be like; a data set of someone else's may raise anything."""
+    if len(data) == 0:
+        raise InputError(EMPTY)
+    try:
+        return data[0]
+    except Exception as error:
+        raise InputError(f"the first sample cannot be read: {type(error).__name__}: {printable(str(error))[:100]}") from None
 
 
 def _is_row(first: Any) -> bool:
     if isinstance(first, list | tuple):
         return bool(first) and all(isinstance(value, int | float | np.number) for value in first)
-    return isinstance(first, np.ndarray) and first.ndim == 1
+    return hasattr(first, "__array__") and getattr(first, "ndim", None) == 1
 
 
 Picker = Callable[[Any], Any]
 
 
-def _pickers(data: Any, first: Any) -> tuple[Picker, Picker | None]:
-    """How the image and the label of an item are found: items are images, (image, label), or mappings of columns."""
+def _pickers(first: Any) -> tuple[Picker, Picker | None]:
+    """How the image and the label of an item are found: items are images, (image, label), (image,), or mappings of columns."""
     if isinstance(first, Mapping) and not {"bytes"} <= first.keys():
         image = _image_key(first)
         label = next((key for key in first if str(key).lower() in LABEL_COLUMNS), None)
         return (lambda item: item[image]), None if label is None else (lambda item: item[label])
-    if isinstance(first, tuple | list) and len(first) >= 2:
-        return (lambda item: item[0]), (lambda item: item[1])
+    if isinstance(first, tuple | list) and first:
+        return (lambda item: item[0]), (lambda item: item[1]) if len(first) > 1 else None
     return (lambda item: item), None
 
 
@@ -213,21 +224,23 @@ def _of_frame(frame: Any, labels: Any) -> Readable:
     """Columns of numbers; or, where a column is named so or is the only one of text, the paths of images."""
     if not hasattr(frame, "columns"):
         frame = frame.to_frame()
+    if len(frame) == 0:
+        raise InputError(EMPTY)
     named = {str(column).lower(): column for column in frame.columns}
     label = next((named[name] for name in LABEL_COLUMNS if name in named), None)
     if labels is None and label is not None:
         labels = frame[label].tolist()
-    numbers = [column for column in frame.columns if frame[column].dtype.kind in "biuf" and column is not label]
-    others = [column for column in frame.columns if column not in numbers and column is not label]
+    numbers = [column for column in frame.columns if frame[column].dtype.kind in "biuf" and column != label]
+    others = [column for column in frame.columns if column not in numbers and column != label]
     paths = next((named[name] for name in IMAGE_COLUMNS if name in named and named[name] in others), None)
     if paths is None and len(others) == 1 and not numbers:
         paths = others[0]
     if paths is not None:
         items = frame[paths].tolist()
         if isinstance(items[0], str | os.PathLike):
-            return Listed(lambda cache: PathList(items), "the table", _texts(labels))
+            return Listed(lambda *_: PathList(items), "the table", _texts(labels))
         names = [f"row {index}" for index in frame.index]
-        return Listed(lambda cache: Items(len(items), items.__getitem__, names), "the table", _texts(labels))
+        return Listed(lambda *_: Items(len(items), items.__getitem__, names), "the table", _texts(labels))
     if not numbers:
         raise InputError("the table has no column of numbers and none of paths: call the one with paths image")
     rows = frame[numbers].to_numpy(dtype=np.float64)

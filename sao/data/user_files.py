@@ -14,7 +14,7 @@ from sao.data.arrays import read_arrays
 from sao.data.cache import Cache
 from sao.data.file_source import Skipped, Source
 from sao.data.image_files import ImageRequest, Progress, Reading, read_pictures
-from sao.data.image_tables import ImageTable, image_column
+from sao.data.image_tables import ImageTable
 from sao.data.items import PathList
 from sao.data.kind import kind_of
 from sao.data.path_list import paths_in
@@ -169,8 +169,8 @@ def _read(
             source = PathList(paths_in(path) or [], str(path.parent))
             return from_source(source, request, use_labels, cache, reading)
         case "image table":
-            table = ImageTable(path, image_column(path) or "")
-            return from_source(table, request, use_labels, cache, reading, table.labels)
+            table = ImageTable(path)
+            return from_source(table, request, use_labels, cache, reading, table.labels, table.parts)
         case "arrays":
             arrays = read_arrays(path)
             return from_arrays(arrays, request, use_labels, cache, reading, path)

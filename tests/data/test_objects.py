@@ -11,7 +11,7 @@ from PIL import Image
 
 from sao.data.cache import Cache
 from sao.data.items import encoded
-from sao.data.objects import holds_pictures, pictures_of, readable
+from sao.data.objects import InMemory, holds_pictures, pictures_of, readable
 from sao.data.samples import Images, Vectors
 from sao.data.spool import spooled
 from sao.data.user_files import open_for_embedding, open_path
@@ -80,6 +80,7 @@ KINDS = {
     "tensor": lambda folder: torch.stack([as_tensor(opened(path)) for path in paths_of(folder)]),
     "torch data set": lambda folder: Pairs(paths_of(folder)),
     "torch data set of tensors": lambda folder: Pairs(paths_of(folder), as_tensor),
+    "tensors of torch": lambda folder: torch.utils.data.TensorDataset(KINDS["tensor"](folder)),
     "torchvision": lambda folder: torchvision_datasets().ImageFolder(str(folder)),
     "Hugging Face": in_hugging_face,
     "pandas": lambda folder: __import__("pandas").DataFrame({"path": [str(path) for path in paths_of(folder)], "size": 3}),
@@ -137,6 +138,25 @@ def test_a_table_of_numbers_keeps_the_names_of_its_columns():
     assert found.dataset.classes == 2
 
 
+@pytest.mark.parametrize("labels", [["x", "y", "x"], [0, 1, 0]])
+def test_a_label_is_no_column_of_numbers_however_names_are_stored(labels):
+    import pandas
+
+    frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0], "label": labels})
+    frame.columns = pandas.Index(["a", "label"], dtype="string")  # hands out another object for a name each time
+    found = readable(frame)
+    assert isinstance(found, InMemory)
+    assert found.columns == ["a"]
+
+
+def test_rows_of_a_torch_data_set_are_vectors():
+    rows, labels = torch.randn(40, 3), torch.arange(40) % 2
+    found = open_path(readable(torch.utils.data.TensorDataset(rows, labels))).dataset
+    assert isinstance(found.train, Vectors)
+    assert found.train.shape == (3,)
+    assert found.classes == 2
+
+
 def test_what_is_decoded_is_not_asked_for_again(folder):
     """Of Hugging Face, whose fingerprint says whether it has changed."""
     whole = in_hugging_face(folder)
@@ -168,8 +188,10 @@ def test_a_stream_goes_on_where_it_was_cut(folder, tmp_path):
     kept = (place / "items.bin").stat().st_size
     assert len((place / "index.jsonl").read_text().splitlines()) == 15
     (place / "items.bin").write_bytes((place / "items.bin").read_bytes() + b"cut short by a kill")
-    found = spooled(stream(None), cache)
+    told = []
+    found = spooled(stream(None), cache, lambda done, total: told.append((done, total)))
     assert len(found.entries) == 24
+    assert told == [*((done, 0) for done in range(16, 25)), (24, 24)]
     assert (place / "items.bin").stat().st_size == kept // 15 * 24
     asked.clear()
     again = spooled(stream(None), cache)
@@ -193,6 +215,10 @@ def test_what_is_no_data_is_one_line():
         readable(3)
     with pytest.raises(InputError, match="there are no samples"):
         readable([])
+    with pytest.raises(InputError, match="there are no samples"):
+        readable(__import__("pandas").DataFrame({"path": []}))
+    with pytest.raises(InputError, match="the first sample cannot be read: FileNotFoundError"):
+        readable(Pairs([Path("gone.png")]))
 
 
 # --- files of the same kinds -------------------------------------------------------------------------------------------------
@@ -207,6 +233,27 @@ def test_a_text_file_of_paths(folder, tmp_path):
     assert open_path(tmp_path / "list.txt").dataset.classes == 2
     (tmp_path / "numbers.txt").write_text("\n".join("1.5,2,3" if index % 2 else "4,5,6.5" for index in range(20)))
     assert isinstance(open_path(tmp_path / "numbers.txt").dataset.train, Vectors)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "saved"])
+def test_a_folder_of_tables_is_one_data_set_with_its_parts(kind, folder, tmp_path):
+    import datasets
+
+    whole, place = in_hugging_face(folder), tmp_path / "tables"
+    parts = {"train": whole.select(range(16)), "test": whole.select(range(16, 22)), "validation": whole.select(range(22, 24))}
+    if kind == "saved":
+        datasets.DatasetDict(parts).save_to_disk(str(place), num_shards={"train": 2, "test": 1, "validation": 1})
+    else:
+        (place / "data").mkdir(parents=True)
+        for name, part in parts.items():
+            part.to_parquet(str(place / "data" / f"{name}-00000-of-00001.parquet"))
+    found = open_path(place).dataset
+    assert (len(found.train), len(found.test)) == (16, 6)
+    assert isinstance(found.test, Images)
+    expected = open_for_embedding(folder, shape=(3, 16, 16))[0]
+    assert isinstance(expected, Images)
+    np.testing.assert_array_equal(np.asarray(found.test.pixels), np.asarray(expected.pixels)[16:22])
+    assert list(found.train.class_names or []) == ["cat", "dog"]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
