@@ -28,6 +28,11 @@ class Parser(argparse.ArgumentParser):
 
 
 MANIFOLDS = ("spectral", "umap")
+RUN = "folder of a trained run"
+DATA = "a path or a data set's name, as for sao train --data"
+SEED = "of what is drawn at random (default: 0)"
+FEATURE = "backbone: what the network learnt (the default); embedding: what the objective sees"
+LAYERS = f"{FEATURE}; layers: the maps on the way too"
 AddCommand = Callable[..., Parser]  # (name, summary, options: whether it takes those of the configuration)
 
 
@@ -59,7 +64,9 @@ def _add_learning(command: AddCommand) -> None:
     train = command("train", "learn a representation, and a generator beside it", options=True)
     train.add_argument("preset", nargs="?", default=None, help="a name from `sao presets`, or a .yaml file (default: digits)")
     train.add_argument(
-        "--data", dest="source", help="a folder or archive of images, .npy, .npz, .csv, .parquet, or a data set's name"
+        "--data",
+        dest="source",
+        help="a folder or archive of images, .txt of paths, .npy, .npz, .csv, .parquet, .arrow, or a data set's name",
     )
     train.add_argument("--out", help="folder of the run (default: runs/PRESET)")
     train.add_argument("--overwrite", action="store_true", help="replace a run that is there")
@@ -70,11 +77,11 @@ def _add_learning(command: AddCommand) -> None:
     train.add_argument("--dry-run", action="store_true", help="make two steps and price the whole run on this machine")
 
     resume = command("resume", "go on with a run that was stopped or killed, or for longer", options=True)
-    resume.add_argument("run", metavar="RUN")
+    resume.add_argument("run", metavar="RUN", help=RUN)
     resume.add_argument("--data", dest="source", help="where the data of the run is now, if it was moved")
 
     presets = command("presets", "list the presets, or show one with every option")
-    presets.add_argument("name", nargs="?")
+    presets.add_argument("name", nargs="?", help="one of them (default: the list)")
 
     options = command("options", "what can be set: every option with its meaning, default and range")
     options.add_argument("group", metavar="GROUP", nargs="?", help="data, train, log, method, encoder, or the name of a method")
@@ -83,53 +90,60 @@ def _add_learning(command: AddCommand) -> None:
 def _add_use(command: AddCommand) -> None:
     """Of what was learnt."""
     evaluate = command("eval", "evaluate a run, or a file of features from any other library")
-    evaluate.add_argument("run", metavar="RUN", nargs="?")
+    evaluate.add_argument("run", metavar="RUN", nargs="?", help=RUN)
     evaluate.add_argument("--features", metavar="F.npz", help="x_train, y_train, x_test, y_test instead of a run")
     evaluate.add_argument("--data", help="other labelled data than the run's, prepared as the run's was")
     evaluate.add_argument("--rows", default="10000", help="at most so many samples of each part, or all (default: 10000)")
     evaluate.add_argument("--metrics", help="comma-separated names (default: all that the data allows)")
-    evaluate.add_argument("--feature", choices=("backbone", "embedding", "layers"), default="backbone")
-    evaluate.add_argument("--manifold", choices=MANIFOLDS, default="spectral", help="how clusters along the manifold are found")
-    evaluate.add_argument("--weights", choices=("ema", "raw"), default="ema")
+    evaluate.add_argument("--feature", choices=("backbone", "embedding", "layers"), default="backbone", help=LAYERS)
+    evaluate.add_argument(
+        "--manifold",
+        choices=MANIFOLDS,
+        default="spectral",
+        help="how clusters along the manifold are found (default: spectral)",
+    )
+    evaluate.add_argument(
+        "--weights", choices=("ema", "raw"), default="ema", help="moving averages, or as trained (default: ema)"
+    )
     evaluate.add_argument("--samples", type=int, default=None, help="generated samples for generation metrics")
     evaluate.add_argument("--inception", metavar="FILE", help="the standard weights for IS and FID, or: download")
-    evaluate.add_argument("--seed", type=int, default=0)
+    evaluate.add_argument("--seed", type=int, default=0, help=SEED)
     evaluate.add_argument("-o", "--output", help="JSON file (default: RUN/eval/…); metrics are added to those in it")
     evaluate.add_argument("--verbose", action="store_true", help="print each metric's protocol")
 
     embed = command("embed", "write features of data to .npz, .csv or .parquet")
-    embed.add_argument("run", metavar="RUN")
-    embed.add_argument("data", metavar="DATA")
-    embed.add_argument("-o", "--output", required=True)
-    embed.add_argument("--feature", choices=("backbone", "embedding", "layers"), default="backbone")
+    embed.add_argument("run", metavar="RUN", help=RUN)
+    embed.add_argument("data", metavar="DATA", help=DATA)
+    embed.add_argument("-o", "--output", required=True, help="NAME.npz, NAME.csv or NAME.parquet")
+    embed.add_argument("--feature", choices=("backbone", "embedding", "layers"), default="backbone", help=LAYERS)
 
     cluster = command("cluster", "group data, and show each group's most central images")
-    cluster.add_argument("run", metavar="RUN")
-    cluster.add_argument("data", metavar="DATA")
+    cluster.add_argument("run", metavar="RUN", help=RUN)
+    cluster.add_argument("data", metavar="DATA", help=DATA)
     cluster.add_argument("-k", required=True, help="number of clusters, or auto to have one proposed")
     cluster.add_argument("--manifold", choices=MANIFOLDS, help="clusters along the manifold instead of k-means")
     cluster.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
-    cluster.add_argument("--seed", type=int, default=0)
+    cluster.add_argument("--seed", type=int, default=0, help=SEED)
 
     report = command("report", "one HTML page of a run, or of several side by side: metrics, curves, samples, map, clusters")
-    report.add_argument("runs", metavar="RUN", nargs="+")
+    report.add_argument("runs", metavar="RUN", nargs="+", help="folders of trained runs")
     report.add_argument("-o", "--output", help="HTML file (default: RUN/report.html; of several runs report.html)")
     report.add_argument("--points", type=int, default=5000, help="held-out samples on the map (default: 5000, at most 20000)")
     report.add_argument("--layout", choices=("tsne", "umap"), default="tsne", help="of the map (default: tsne)")
     report.add_argument("--clusters", type=int, help="how many (default: as many as classes, 10 without labels)")
 
     sample = command("sample", "generate images or vectors")
-    sample.add_argument("run", metavar="RUN")
-    sample.add_argument("-n", type=int, default=64)
+    sample.add_argument("run", metavar="RUN", help=RUN)
+    sample.add_argument("-n", type=int, default=64, help="how many, at least 1 (default: 64)")
     sample.add_argument("-o", "--output", required=True, help="a picture (.png), an array (.npy) or a folder of pictures")
-    sample.add_argument("--seed", type=int, default=0)
+    sample.add_argument("--seed", type=int, default=0, help=SEED)
     sample.add_argument("--interpolate", action="store_true", help="rows that go from one latent to another")
 
     export = command("export", "write the encoder, or the generator, for those who do not have sao")
-    export.add_argument("run", metavar="RUN")
+    export.add_argument("run", metavar="RUN", help=RUN)
     export.add_argument("-o", "--output", required=True, help="NAME.onnx, NAME.pt2 (torch.export), or a folder")
     export.add_argument("--generator", action="store_true", help="the generator instead of the encoder")
-    export.add_argument("--feature", choices=("backbone", "embedding"), default="backbone")
+    export.add_argument("--feature", choices=("backbone", "embedding"), default="backbone", help=FEATURE)
     export.add_argument("--data", help="what to check the file on (default: held-out samples of the run)")
 
     ship = command("ship", "write a small copy of a run to give away: what embed, cluster and sample read, and a model card")
@@ -142,20 +156,20 @@ def _add_use(command: AddCommand) -> None:
             "--checkpoint",
             choices=("newest", "steadiest"),
             default="newest",
-            help="steadiest: of the evaluation at which clusters agreed best, chosen without labels",
+            help="newest (the default), or steadiest: of the evaluation at which clusters agreed best, chosen without labels",
         )
 
 
 def _add_study(command: AddCommand) -> None:
     """Of the machine and of the paper."""
     bench = command("bench", "measure a training step on this machine", options=True)
-    bench.add_argument("preset", nargs="?", default="digits")
+    bench.add_argument("preset", nargs="?", default="digits", help="a name from `sao presets` (default: digits)")
     bench.add_argument("--batch", help="samples a step (default: the preset's)")
-    bench.add_argument("--steps", type=int, default=5, help="steps to time")
+    bench.add_argument("--steps", type=int, default=5, help="steps to time (default: 5)")
     bench.add_argument(
         "--no-literal", action="store_true", help="leave out the comparison with a literal arrangement of the step"
     )
-    bench.add_argument("--json", action="store_true")
+    bench.add_argument("--json", action="store_true", help="for machines instead of people")
 
     command("doctor", "check what is installed and whether training works, with a remedy for what does not")
 

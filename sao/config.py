@@ -22,7 +22,8 @@ class Data(Strict):
     """What to learn from."""
 
     source: Annotated[str, Field(min_length=1)] = Field(
-        default="digits", description="a data set's name, or a path: folder, archive, .npy, .npz, .csv, .parquet"
+        default="digits",
+        description="a data set's name, or a path: folder, archive, .txt of paths, .npy, .npz, .csv, .parquet, .arrow",
     )
     folder: str = Field(default="~/.cache/sao/datasets", description="where named data sets are kept or downloaded to")
     size: Annotated[Int, Field(ge=8, le=256)] | None = Field(default=None, description="pixels a side; null: as the data is")

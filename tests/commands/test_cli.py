@@ -1,5 +1,6 @@
 """What a person may type, and what is said to what cannot be done."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import pytest
 
 from sao import cli
-from sao.cli import main
+from sao.cli import build_parser, main
 from sao.config import load_preset
 from sao.machine import usable_cores
 from sao.presets import preset_names
@@ -35,6 +36,15 @@ def test_answers_without_importing_what_is_slow(arguments):
     )
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_every_argument_of_every_command_is_explained():
+    commands = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)).choices
+    unsaid = [f"{name} {action.dest}" for name, parser in commands.items() for action in parser._actions if not action.help]
+    assert unsaid == []
+    silent = (None, False, argparse.SUPPRESS)
+    actions = [action for parser in commands.values() for action in parser._actions if action.default not in silent]
+    assert [action.dest for action in actions if "default" not in str(action.help)] == []
 
 
 def test_help_says_what_to_do_first(capsys):
