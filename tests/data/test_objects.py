@@ -242,7 +242,7 @@ def test_a_folder_of_tables_is_one_data_set_with_its_parts(kind, folder, tmp_pat
     whole, place = in_hugging_face(folder), tmp_path / "tables"
     parts = {"train": whole.select(range(16)), "test": whole.select(range(16, 22)), "validation": whole.select(range(22, 24))}
     if kind == "saved":
-        datasets.DatasetDict(parts).save_to_disk(str(place), num_shards={"train": 2, "test": 1, "validation": 1})
+        datasets.DatasetDict(**parts).save_to_disk(str(place), num_shards={"train": 2, "test": 1, "validation": 1})
     else:
         (place / "data").mkdir(parents=True)
         for name, part in parts.items():
