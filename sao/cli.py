@@ -147,17 +147,17 @@ def _add_use(command: AddCommand) -> None:
     export.add_argument("--data", help="what to check the file on (default: held-out samples of the run)")
 
     ship = command("ship", "write a small copy of a run to give away: what embed, cluster and sample read, and a model card")
-    ship.add_argument("run", metavar="RUN")
+    ship.add_argument("run", metavar="RUN", help=RUN)
     ship.add_argument("-o", "--output", required=True, help="a new folder, which every command then takes for RUN")
     ship.add_argument("--half", action="store_true", help="keep weights in 16 bits, if features and samples stay the same")
-    ship.add_argument("--licence", default="not stated", help="of the weights, for the model card")
-    for command in (evaluate, embed, cluster, sample, export, ship):
-        command.add_argument(
-            "--checkpoint",
-            choices=("newest", "steadiest"),
-            default="newest",
-            help="newest (the default), or steadiest: of the evaluation at which clusters agreed best, chosen without labels",
-        )
+    ship.add_argument("--licence", default="not stated", help="of the weights, for the model card (default: not stated)")
+    _add_checkpoint(evaluate, embed, cluster, sample, export, ship)
+
+
+def _add_checkpoint(*readers: Parser) -> None:
+    said = "newest (the default), or steadiest: of the evaluation at which clusters agreed best, chosen without labels"
+    for reader in readers:
+        reader.add_argument("--checkpoint", choices=("newest", "steadiest"), default="newest", help=said)
 
 
 def _add_study(command: AddCommand) -> None:
