@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 THREADS := 1
 
-.PHONY: help demo test slow lint browser bench mutants clean
+.PHONY: help demo test quick slow lint browser docs dist wheel bench mutants clean
 
 help:                           ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -14,6 +14,16 @@ demo: $(VENV)/.installed        ## install everything and train on the built-in 
 
 test: $(VENV)/.installed lint browser  ## install everything and run all the tests
 	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# One whole step of the method, the mathematics with its oracles, resuming, the evaluator, the map of imports, names in documents.
+QUICK := tests/test_objectives.py tests/test_smoothness.py tests/test_memory.py tests/test_randomness.py tests/test_imports.py \
+	tests/test_config.py tests/test_versions.py tests/methods/test_structural_step.py tests/engine/test_checkpoint.py \
+	tests/evaluation/test_svm.py tests/evaluation/test_kmeans.py tests/commands/test_options.py
+
+quick: $(VENV)/.installed       ## style and the most telling tests, in a minute: for a change of one file
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist worksteal $(QUICK)
 
 slow: $(VENV)/.installed        ## the tests that `make test` leaves out for their length
 	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
@@ -29,6 +39,20 @@ browser:                        ## Chromium for the tests of the report, by apt 
 		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o DPkg::Lock::Timeout=120 --no-install-recommends chromium > /dev/null; } \
 		|| echo "Chromium is missing and cannot be installed here: the report is not tried in a browser"
 
+docs: $(VENV)/.installed        ## the documentation site, in site/; it needs no network, neither to build nor to read
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "site/index.html"
+
+dist: $(VENV)/.installed        ## the source distribution and the wheel, in dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+
+# tests/test_wheel.py does the same with links to installed packages; here all of them are fetched and installed anew.
+wheel: dist                     ## the wheel in an empty environment, without extras: train, read a folder, use a model
+	rm -rf build/empty && $(PYTHON) -m venv build/empty
+	build/empty/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+	mkdir build/empty/here && build/empty/bin/python -I tests/installed.py build/empty/here
+
 bench: $(VENV)/.installed       ## speed of a training step, against a literal version of it
 	$(BIN)/sao bench
 
@@ -38,7 +62,7 @@ mutants: $(VENV)/.installed     ## wrong changes, one at a time: do the tests no
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,metrics,baselines,track,tables,export,clustering]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs,metrics,baselines,track,tables,export,clustering]"
 	touch $@
 
 clean:                          ## remove the virtual environment

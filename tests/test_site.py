@@ -1,0 +1,120 @@
+"""The documentation site: it builds without a warning, has every option and public name, and asks for nothing from outside."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from sao.config import Config
+from sao.option_words import every_option
+
+pytest.importorskip("material", reason="the extra `docs` is not installed: the site is not built")
+ROOT = Path(__file__).parents[1]
+CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+OUTSIDE = re.compile(r"\s*['\"]?(?:[a-z]+:)?//", re.IGNORECASE)
+# Attributes for which a browser fetches something when it shows the page; a link (a href) waits for a click.
+FETCHED = {"src", "srcset", "data", "poster", "background"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(words, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+class Fetches(HTMLParser):
+    """The addresses that a page fetches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in FETCHED or (tag == "link" and name == "href" and ("rel", "canonical") not in attrs):
+                self.found.append(value or "")
+            if name == "style":
+                self.found += addresses_in_style(value or "")
+
+
+def addresses_in_style(text: str) -> list[str]:
+    return re.findall(r"(?:url\(|@import\s)\s*([^)\s;]+)", text)
+
+
+def fetched_from_outside(folder: Path) -> list[str]:
+    found = []
+    for path in folder.rglob("*.html"):
+        page = Fetches()
+        page.feed(path.read_text(encoding="utf-8"))
+        found += [f"{path.name}: {address}" for address in page.found if OUTSIDE.match(address)]
+    for path in folder.rglob("*.css"):
+        addresses = addresses_in_style(path.read_text(encoding="utf-8"))
+        found += [f"{path.name}: {address}" for address in addresses if OUTSIDE.match(address)]
+    return found
+
+
+def test_no_page_fetches_anything_from_outside(site):
+    assert fetched_from_outside(site) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<script src="https://example.org/a.js"></script>',
+        '<link rel="stylesheet" href="//example.org/a.css">',
+        '<img srcset="http://example.org/a.png">',
+        '<p style="background: url(https://example.org/a.png)">',
+    ],
+)
+def test_a_page_that_fetches_is_noticed(text, tmp_path):
+    (tmp_path / "page.html").write_text(f'<a href="https://example.org">a link</a><img src="here.png">{text}')
+    assert len(fetched_from_outside(tmp_path)) == 1
+
+
+def test_every_option_is_on_its_page(site):
+    text = (site / "options.html").read_text(encoding="utf-8")
+    rows = set(re.findall(r"<tr>\s*<td><code>([a-z0-9_.]+)</code>", text))
+    missing = {
+        name for name in every_option(Config) if name not in rows and not any(row.startswith(f"{name}.") for row in rows)
+    }
+    assert not missing - {"method", "encoder", "method.name", "encoder.name"}
+
+
+def test_public_names_have_their_docstrings(site):
+    text = (site / "api.html").read_text(encoding="utf-8")
+    for name in ("sao.model.load", "sao.learning.train", "sao.estimator.StructuralEmbedding", "sao.objectives.jensen_shannon"):
+        assert f'id="{name}"' in text, name
+    assert "The model of a run folder" in text
+
+
+def test_results_are_on_the_site(site):
+    for path in (ROOT / "results").glob("*.md"):
+        assert (site / "results" / f"{path.stem}.html").exists(), path
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here: the site is not tried in a browser")
+def test_search_works_from_a_file_without_a_network(site):
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: no test in a browser")
+    with playwright.sync_playwright() as driver:
+        arguments = ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"]
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        page = browser.new_page()
+        requests, errors = [], []
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto((site / "index.html").as_uri())
+        page.keyboard.press("s")
+        page.keyboard.type("jensen_shannon")
+        page.locator(".md-search-result__item").first.wait_for(timeout=20_000)
+        browser.close()
+    assert errors == []
+    assert requests
+    assert [address for address in requests if not address.startswith(("file:", "data:", "about:", "blob:"))] == []
