@@ -287,7 +287,7 @@ def changed_package(document: Path, folder: Path) -> Path:
 
 
 def prepare(folder: Path) -> None:
-    """What a reader is supposed to have: a folder of photographs and a table."""
+    """What a reader is supposed to have: folders of photographs and of clothes, and a table."""
     import numpy as np
     from PIL import Image
 
@@ -297,6 +297,10 @@ def prepare(folder: Path) -> None:
         for index in range(12):
             pixels = draws.integers(0, 256, (20, 24, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / "photos" / kind / f"{index}.png")
+    for kind in ("bag", "boot", "coat"):
+        (folder / "clothes" / kind).mkdir(parents=True)
+        for index in range(8):
+            Image.fromarray(draws.integers(0, 256, (28, 28), dtype=np.uint8)).save(folder / "clothes" / kind / f"{index}.png")
     rows = draws.normal(size=(60, 3))
     lines = ["height,width,weight", *(",".join(f"{value:.4f}" for value in row) for row in rows)]
     (folder / "table.csv").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,83 @@
+"""The folder and the pictures of docs/tutorial.md.
+
+python benchmarks/tutorial.py folder fashion_mnist.npz clothes                 2,000 images, a folder for each class
+python benchmarks/tutorial.py pictures runs/clothes clothes docs/figures/tutorial
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+NAMES = ("tshirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
+IMAGES = 2000
+SHOWN = 60
+CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+PANEL = "panels.get(report.runs[0])"
+
+
+def write_folder(npz: Path, folder: Path) -> None:
+    with np.load(npz) as stored:
+        images, labels = stored["x_train"], stored["y_train"]
+    for row in np.random.default_rng(0).permutation(len(images))[:IMAGES]:
+        place = folder / NAMES[int(labels[row])]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(images[row].squeeze()).save(place / f"{row:05d}.png")
+
+
+def contact_sheet(folder: Path, out: Path) -> None:
+    """Some of the folder's images as they are, in the order of their names' digits."""
+    paths = sorted(folder.rglob("*.png"), key=lambda path: path.name)[:SHOWN]
+    tiles = [np.asarray(Image.open(path).convert("L").resize((56, 56), Image.Resampling.NEAREST)) for path in paths]
+    rows = [np.hstack(tiles[start : start + 15]) for start in range(0, len(tiles), 15)]
+    Image.fromarray(np.vstack(rows)).save(out)
+
+
+def report_pictures(page_file: Path, out: Path) -> None:
+    """Overview, map, a sample pointed at, and clusters, as a person sees them."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1200, "height": 760}, color_scheme="light")
+        page.goto(page_file.resolve().as_uri())
+        page.wait_for_timeout(500)
+        page.screenshot(path=out / "overview.png")
+        for name in ("map", "clusters"):
+            page.evaluate(f"document.getElementById('{name}').scrollIntoView()")
+            page.wait_for_timeout(500)
+            page.screenshot(path=out / f"{name}.png")
+        page.evaluate("document.getElementById('map').scrollIntoView()")
+        page.evaluate(f"{PANEL}.goTo({PANEL}.run.clusters[0].central[0])")
+        page.wait_for_timeout(300)
+        box = page.locator("canvas").first.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(300)
+        page.screenshot(path=out / "near.png")
+        browser.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tasks = parser.add_subparsers(dest="task", required=True)
+    folder = tasks.add_parser("folder")
+    folder.add_argument("npz", type=Path)
+    folder.add_argument("folder", type=Path)
+    pictures = tasks.add_parser("pictures")
+    pictures.add_argument("run", type=Path)
+    pictures.add_argument("folder", type=Path)
+    pictures.add_argument("out", type=Path)
+    arguments = parser.parse_args()
+    if arguments.task == "folder":
+        write_folder(arguments.npz, arguments.folder)
+        return
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    contact_sheet(arguments.folder, arguments.out / "folder.png")
+    report_pictures(arguments.run / "report.html", arguments.out)
+
+
+if __name__ == "__main__":
+    main()
