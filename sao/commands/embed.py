@@ -22,6 +22,8 @@ def run(arguments: Namespace) -> None:
     if target.suffix not in ENDINGS:
         raise InputError(f"{target} must end in {', '.join(ENDINGS)}")
     writable(target)
+    if target.suffix == ".parquet":
+        _check_pyarrow()  # before the work, not after it
     import sao
     from sao.commands.inputs import open_with_splits
     from sao.engine.bar import Bar
@@ -34,6 +36,13 @@ def run(arguments: Namespace) -> None:
     with written(target) as temporary:
         writers[target.suffix](temporary, names, splits, features, samples)
     print(f"{len(features)} x {features.shape[1]} {arguments.feature} features of step {model.step} in {target}")
+
+
+def _check_pyarrow() -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise InputError("writing .parquet needs pyarrow: pip install 'sao[tables]', or write .npz or .csv") from None
 
 
 def _npz(path: Path, names: list[str], splits: list[str] | None, features: np.ndarray, samples: "Samples") -> None:
@@ -59,11 +68,9 @@ def _csv(path: Path, names: list[str], splits: list[str] | None, features: np.nd
 
 
 def _parquet(path: Path, names: list[str], splits: list[str] | None, features: np.ndarray, samples: "Samples") -> None:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError("writing .parquet needs pyarrow: pip install 'sao[tables]', or write .npz or .csv") from None
+    import pyarrow
+    import pyarrow.parquet
+
     known = {"name": names, "split": splits, "label": _labels(samples)}
     columns = {title: pyarrow.array(list(map(_plain, values))) for title, values in known.items() if values is not None}
     columns |= {f"f{i}": pyarrow.array(features[:, i]) for i in range(features.shape[1])}

@@ -9,6 +9,8 @@ import numpy as np
 import tiny
 from PIL import Image
 
+from sao.cli import build_parser
+
 # Imported by every Python that starts with this folder on its path, worker processes too.
 WATCH = """
 import ipaddress, os, sys
@@ -63,20 +65,28 @@ def test_no_command_asks_the_network_for_anything(tmp_path):
     for index in range(40):
         Image.fromarray(draws.integers(0, 255, (9, 9, 3), dtype=np.uint8)).save(pictures / f"{index}.png")
     small = tiny.words()
+    narrow = ["--encoder.widths", "[4, 8]", "--method.generator.width", "4", "--data.size", "8"]
+    commands = [
+        ["train", "--data", "pictures", "--out", "run", "--data.size", "8", *small],
+        ["resume", "run", "--train.steps", "9"],
+        ["eval", "run"],
+        ["embed", "run", "pictures", "-o", "features.npz"],
+        ["cluster", "run", "pictures", "-k", "3", "-o", "clusters"],
+        ["sample", "run", "-o", "samples.png"],
+        ["export", "run", "-o", "plain"],
+        ["ship", "run", "-o", "gift", "--licence", "Apache-2.0"],
+        ["report", "run"],
+        ["presets"],
+        ["options"],
+        ["bench", "digits", "--steps", "1", "--no-literal", *small],
+        ["reproduce", "compare", "--data", "pictures", "--rows", "ours", "--steps", "2", "--jobs", "1", *narrow],
+        ["doctor"],
+    ]
+    (known,) = (action.choices for action in build_parser()._actions if isinstance(action.choices, dict))
+    assert {words[0] for words in commands} == set(known), "every command is here"
     script = f"""
 from sao.cli import main
-small = {small!r}
-for words in (
-    ["train", "--data", "pictures", "--out", "run", "--data.size", "8", *small],
-    ["resume", "run", "--train.steps", "9"],
-    ["eval", "run"],
-    ["embed", "run", "pictures", "-o", "features.npz"],
-    ["cluster", "run", "pictures", "-k", "3", "-o", "clusters"],
-    ["sample", "run", "-o", "samples.png"],
-    ["report", "run"],
-    ["presets"],
-    ["doctor"],
-):
+for words in {commands!r}:
     code = main(words)
     assert code == 0, (words, code)
 """

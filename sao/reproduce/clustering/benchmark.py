@@ -71,8 +71,8 @@ def benchmark() -> Table:
 
 def check_installed(rows: Sequence[Row]) -> None:
     """Before hours of work: what judges every row, and what some of them are."""
-    check_algorithm("umap")
     rivals = [row.name for row in rows if row.kind == "rival"]
     if rivals and importlib.util.find_spec("clustpy") is None:
         others = ",".join(row.name for row in benchmark().rows if row.kind != "rival")
         raise InputError(f"rows {', '.join(rivals)} need ClustPy: pip install 'sao[clustering]', or add --rows {others}")
+    check_algorithm("umap")  # which the extra of the rivals brings too, so theirs is asked for first
