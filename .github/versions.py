@@ -1,6 +1,6 @@
 """The versions that the workflow tests, read from pyproject.toml and constraints.txt, where they are declared.
 
-python .github/versions.py             lines for the workflow: python=[…] and torch=[…], oldest and newest
+python .github/versions.py             lines for the workflow: matrix={…}, the jobs, and newest=…, the newest Python
 python .github/versions.py --pin X     torch X in constraints.txt instead of the tested one; `newest` lets pip choose
 """
 
@@ -28,6 +28,17 @@ def declared() -> dict[str, list[str]]:
     return {"python": [pythons[0], pythons[-1]], "torch": [torch, TESTED, "newest"]}
 
 
+def matrix() -> dict[str, list[dict[str, str]]]:
+    """A job for every pair of them on Linux, and one on macOS with what is newest and tested."""
+    versions = declared()
+    linux = [
+        {"os": "ubuntu-latest", "python": python, "torch": torch}
+        for python in versions["python"]
+        for torch in versions["torch"]
+    ]
+    return {"include": [*linux, {"os": "macos-latest", "python": versions["python"][-1], "torch": TESTED}]}
+
+
 def pinned(constraints: str, torch: str) -> str:
     """Constraints with another torch: that release's newest patch, or none at all."""
     lines = [line for line in constraints.splitlines() if re.split(r"[=<>~]", line)[0] not in TIED]
@@ -39,7 +50,8 @@ def main() -> None:
     parser.add_argument("--pin", metavar="TORCH")
     arguments = parser.parse_args()
     if arguments.pin is None:
-        print(*(f"{name}={json.dumps(versions)}" for name, versions in declared().items()), sep="\n")
+        print(f"matrix={json.dumps(matrix())}")
+        print(f"newest={declared()['python'][-1]}")
         return
     path = ROOT / "constraints.txt"
     path.write_text(pinned(path.read_text(encoding="utf-8"), arguments.pin), encoding="utf-8")

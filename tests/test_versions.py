@@ -1,9 +1,14 @@
 """The versions that the workflow tests are those that pyproject.toml and constraints.txt declare."""
 
 import importlib.util
+import itertools
+import re
+import tomllib
 from pathlib import Path
 
 import yaml
+
+import sao
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,7 +35,30 @@ def test_another_torch_takes_the_place_of_the_tested_one():
     assert "torch" not in versions().pinned("numpy==2.4\ntorch==2.13.0\n", "newest")
 
 
-def test_the_workflow_runs_the_command_of_the_readme():
+def test_oldest_and_newest_of_both_meet_on_linux_and_the_newest_on_macos():
+    module = versions()
+    jobs, found = module.matrix()["include"], module.declared()
+    pairs = {(job["python"], job["torch"]) for job in jobs if job["os"].startswith("ubuntu")}
+    assert pairs == set(itertools.product(found["python"], found["torch"]))
+    assert [job["python"] for job in jobs if job["os"].startswith("macos")] == [found["python"][-1]]
+
+
+def test_the_workflow_repeats_no_version():
+    text = (ROOT / ".github" / "workflows" / "test.yml").read_text()
+    assert not re.findall(r"\b[23]\.\d+", text)
+
+
+def test_the_version_is_the_same_everywhere():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    newest = re.search(r"(?m)^## (\S+?),", (ROOT / "CHANGELOG.md").read_text())
+    assert newest is not None
+    assert sao.__version__ == project["version"] == citation["version"] == newest[1]
+
+
+def test_the_workflow_runs_the_commands_of_the_makefile():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())
+    wheel = [step.get("run") for step in workflow["jobs"]["wheel"]["steps"]]
+    assert "make wheel" in wheel
     steps = [step.get("run") for step in workflow["jobs"]["test"]["steps"]]
     assert "make test" in steps
