@@ -50,7 +50,7 @@ def measure(config: Config, steps: int, literal: bool) -> dict[str, Any]:
     functions = [lambda step: ours.learn(batch_of_a_step, step)]
     if literal and not has_literal(config):
         raise InputError(
-            "there is a literal step only for the method structural with a Jacobian and one power iteration in each step, and two passes: "
+            "there is a literal step only for the method structural with a Jacobian, one power iteration a step and two passes: "
             "give --no-literal"
         )
     if literal:
