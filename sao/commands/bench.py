@@ -50,7 +50,7 @@ def measure(config: Config, steps: int, literal: bool) -> dict[str, Any]:
     functions = [lambda step: ours.learn(batch_of_a_step, step)]
     if literal and not has_literal(config):
         raise InputError(
-            "a literal step is there only for the method structural with a Jacobian, one power iteration and two passes a step: "
+            "a literal step is there only for structural with a Jacobian, one power iteration and two passes a step: "
             "give --no-literal"
         )
     if literal:
