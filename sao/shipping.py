@@ -55,7 +55,9 @@ def write_copy(
     kept: list[Use] = []
     names: set[str] = set()
     uses: list[Use] = [*get_args(FeatureName)]
-    for use in [*uses, "decode"] if config.method.generates else uses:
+    if config.method.generates:
+        uses.append("decode")
+    for use in uses:
         try:
             read = parts.names_read(use)
         except InputError:  # a method that has no such feature says so

@@ -96,19 +96,44 @@ def proposed_clusters(features: Any, seed: int = 0) -> Proposal:
 def spectral_coordinates(features: Tensor, dimensions: int, seed: int = 0) -> tuple[np.ndarray, Tensor]:
     """The largest eigenvalues of the normalised graph of neighbours, falling, and their eigenvectors (n, dimensions)."""
     from scipy.sparse import diags
+    from scipy.sparse.csgraph import connected_components
     from scipy.sparse.linalg import eigsh
 
     graph = neighbour_graph(features)
-    roots = diags(1 / np.sqrt(np.asarray(graph.sum(axis=1)).ravel()))
+    lengths = np.sqrt(np.asarray(graph.sum(axis=1)).ravel())
+    roots = diags(1 / lengths)
     normalised = (roots @ graph @ roots).tocsr()
-    n = len(features)
+    n, (count, part) = len(features), connected_components(graph, directed=False)
     if dimensions >= n - 1 or n <= 200:  # too few rows for an iteration; they cost nothing
         values, vectors = np.linalg.eigh(normalised.toarray())
+    elif count > 1:
+        values, vectors = _of_parts(normalised, lengths, count, part, dimensions, seed)
     else:
         start = np.random.default_rng(seed).standard_normal(n)
         values, vectors = eigsh(normalised, k=dimensions, which="LA", v0=start)
     order = np.argsort(-values)[:dimensions]
     return values[order], torch.from_numpy(np.ascontiguousarray(vectors[:, order])).float()
+
+
+def _of_parts(
+    normalised: "csr_matrix", lengths: np.ndarray, count: int, part: np.ndarray, dimensions: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same of a graph that falls apart. Each part has the eigenvalue 1, and an iteration would find some of these alone.
+
+    Their eigenvectors are known, so the iteration is for those that are left. More parts than dimensions are rotated.
+    """
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    draws, n = np.random.default_rng(seed), len(part)
+    norms = np.sqrt(np.bincount(part, lengths**2))
+    directions = np.eye(count) if count <= dimensions else np.linalg.qr(draws.standard_normal((count, dimensions)))[0]
+    known = (lengths / norms[part])[:, None] * directions[part]
+    left = dimensions - known.shape[1]
+    if left == 0:
+        return np.ones(dimensions), known
+    rest = LinearOperator((n, n), matvec=lambda x: normalised @ x - known @ (known.T @ x), dtype=np.float64)  # pyright: ignore
+    values, vectors = eigsh(rest, k=left, which="LA", v0=draws.standard_normal(n))
+    return np.concatenate([np.ones(known.shape[1]), values]), np.hstack([known, vectors])
 
 
 def neighbour_graph(features: Tensor) -> "csr_matrix":

@@ -127,3 +127,20 @@ def test_bad_requests_are_one_line(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"umap-learn is not installed: pip install 'sao\[manifold\]'"):
         manifold_clusters(points, 2, "umap")
+
+
+@pytest.mark.parametrize("dimensions", [6, 10, 13])
+def test_a_graph_that_falls_apart_has_every_part_among_its_eigenvectors(dimensions):
+    """Ten groups far apart: the eigenvalue 1 ten times, of which an iteration from one start finds a few."""
+    draws = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 36)
+    features = torch.tensor(np.eye(10)[labels] + 0.05 * draws.normal(size=(360, 10))).float()
+    graph = neighbour_graph(features).toarray()
+    roots = 1 / np.sqrt(graph.sum(axis=1))
+    normalised = roots[:, None] * graph * roots
+    values, vectors = spectral_coordinates(features, dimensions, seed=2)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(normalised)[::-1][:dimensions], atol=1e-6)
+    np.testing.assert_allclose(normalised @ vectors.numpy(), vectors.numpy() * values, atol=1e-5)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(dimensions), atol=1e-5)
+    assert matched_accuracy(manifold_clusters(features, 10, "spectral", seed=2), labels) == 1
+    assert proposed_clusters(features).k == 10
