@@ -46,7 +46,8 @@ def run(arguments: Namespace) -> None:
         print(f"{strange} samples look like outliers, far from all others; the column outlier in {table} marks them")
     if sheet.pixels is not None:
         picture = folder / "clusters.png"
-        sheet.picture().save(picture)
+        with written(picture) as temporary:
+            sheet.picture().save(temporary)
         without = ", without outliers" if strange else ""
         print(f"each row of {picture} shows the most central images of a cluster{without}")
 

@@ -7,7 +7,6 @@ checkpoints/step-00001234/method.safetensors      parameters, averages and buffe
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from sao.errors import InputError
-from sao.files import sync
+from sao.files import written_folder
 from sao.methods import Method
 
 FORMAT = 1
@@ -31,31 +30,25 @@ METHOD, OPTIMISERS, STATE = "method.safetensors", "optimisers.safetensors", "sta
 def save(folder: Path, method: Method, step: int, keep: int) -> Path:
     """Write the state after `step` steps and remove all but the newest `keep` checkpoints."""
     target = folder / _name(step)
-    temporary = folder / f".writing-{step:08d}-{os.getpid()}"
     tensors = {
         METHOD: {name: value.detach().contiguous() for name, value in method.state_dict().items()},
         OPTIMISERS: _optimiser_tensors(method.optimisers),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for unfinished in folder.glob(".writing-*"):  # of a process that was killed
+        for unfinished in folder.glob(".*writing-*"):  # of a process that was killed
             shutil.rmtree(unfinished)
-        temporary.mkdir()
-        for name, content in tensors.items():
-            save_file(content, temporary / name)
-        state = {"format": FORMAT, "step": step, "checksums": {name: _checksum(temporary / name) for name in tensors}}
-        (temporary / STATE).write_text(json.dumps(state, indent=1))
-        for path in (*temporary.iterdir(), temporary):
-            sync(path)
-        if target.exists():  # a damaged one, whose steps were made again
-            shutil.rmtree(target)
-        temporary.rename(target)
-        sync(folder)
+        with written_folder(target) as temporary:
+            for name, content in tensors.items():
+                save_file(content, temporary / name)
+            state = {"format": FORMAT, "step": step, "checksums": {name: _checksum(temporary / name) for name in tensors}}
+            (temporary / STATE).write_text(json.dumps(state, indent=1))
+            if target.exists():  # a damaged one, whose steps were made again
+                shutil.rmtree(target)
         # One that is newer than this was damaged and passed over: it must not push a good one out.
         for old in [path for path in steps_in(folder) if path.name <= target.name][:-keep]:
             shutil.rmtree(old)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
         raise InputError(f"checkpoint {target} cannot be written ({reason}); those before it are kept") from None
     return target

@@ -16,14 +16,14 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from sao.errors import InputError
-from sao.files import UNFINISHED, sync, written
+from sao.files import UNFINISHED, sync, sync_all, written
 
 MARK = "sao-run.json"  # only sao writes it: a folder without it is never replaced
 LOCK, NEW, WRITING = "lock", ".new", ".new-writing"
 PATIENCE_SECONDS = 10.0  # for another process that is just replacing the run
 
 _STEP = r"step-\d{8,}"
-_CHECKPOINT = rf"(checkpoints|steadiest)/({_STEP}|\.writing-\d{{8,}}-\d+)"
+_CHECKPOINT = rf"(checkpoints|steadiest)/({_STEP}|{UNFINISHED}|\.writing-\d{{8,}}-\d+)"  # the last by earlier versions
 _FIRST = r"sao-run\.json|config\.yaml|data\.json|skipped\.tsv|launch\.txt"  # what a run begins with
 _FILES = re.compile(
     rf"({re.escape(WRITING)}/)?({_FIRST})"
@@ -61,8 +61,7 @@ def new_run(folder: Path) -> Iterator[Path]:
     writing.mkdir()
     try:
         yield writing
-        for path in (*writing.iterdir(), writing):
-            sync(path)
+        sync_all(writing)
         writing.rename(folder / NEW)
         sync(folder)
     except BaseException:

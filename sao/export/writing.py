@@ -2,8 +2,6 @@
 
 import importlib.util
 import logging
-import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +16,7 @@ from sao.errors import InputError
 from sao.export.check import check
 from sao.export.plain import write_folder
 from sao.export.whole import Whole
-from sao.files import sync, written
+from sao.files import written, written_folder
 from sao.networks.cpu import portable
 
 ENDINGS = {".onnx": "ONNX", ".pt2": "a torch.export program", "": "a folder of plain PyTorch"}
@@ -69,21 +67,10 @@ def _write_file(
 
 
 def _write_folder(target: Path, whole: Whole, inputs: np.ndarray, description: str) -> tuple[float, Run]:
-    temporary = target.with_name(f".{target.name}.writing-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
+    with written_folder(target) as temporary:
         program = _explained(whole, lambda: program_of(whole.network, _network_example(whole)))
         run = write_folder(temporary, whole, program, description)
         difference = check(whole, run, inputs)
-        for path in (*temporary.iterdir(), temporary):
-            sync(path)
-        if target.exists():
-            target.rmdir()
-        temporary.rename(target)
-        sync(target.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return difference, run
 
 

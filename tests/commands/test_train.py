@@ -91,8 +91,8 @@ def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(method, 
     [
         (("sao.engine.checkpoint", "save_file", 1), []),  # the first checkpoint, nothing written yet
         (("sao.engine.checkpoint", "save_file", 4), [3]),  # the second one, between its two files
-        (("sao.engine.checkpoint", "sync", 8), [3]),  # the second one, written but not renamed
-        (("sao.engine.checkpoint", "sync", 15), [3, 6, 9]),  # the third one is there, the first not removed yet
+        (("sao.files", "sync_all", 2), [3]),  # the second one, written but not renamed
+        (("sao.engine.checkpoint", "steps_in", 3), [3, 6, 9]),  # the third one is there, the first not removed yet
     ],
 )
 def test_a_kill_while_a_checkpoint_is_written_loses_nothing(die, left, uninterrupted, tmp_path, options):

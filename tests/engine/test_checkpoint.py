@@ -173,7 +173,8 @@ def test_moments_under_strange_names_are_refused(folder):
 
 def test_the_newest_are_kept_and_unfinished_ones_swept_away(tmp_path):
     method = tiny.method(method="random")
-    (tmp_path / ".writing-00000001-1").mkdir()
+    for unfinished in (".writing-00000001-1", ".step-00000001.writing-1"):  # of earlier versions, and of this
+        (tmp_path / unfinished).mkdir()
     for step in range(1, 5):
         checkpoint.save(tmp_path, method, step, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
