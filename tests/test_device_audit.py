@@ -34,10 +34,14 @@ def learner(name: str, **options) -> Method:
     return method
 
 
-@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in METHODS), ("structural", {"method__one_pass": "true"})])
-def test_a_step_never_waits_for_the_device(name, options):
+CASES: dict[str, dict[str, str]] = {name: {} for name in METHODS} | {"structural, one pass": {"method__one_pass": "true"}}
+CASES |= {f"simclr, {kind}": {"method__optimiser__kind": kind} for kind in ("lars", "sgd")}  # those before are of AdamW
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_never_waits_for_the_device(name):
     """As the engine makes it, from rows of the data to the updates; the second one finds what the first has remembered."""
-    method, batches = learner(name, **options), Batches(tiny.dataset().train, META)
+    method, batches = learner(name.split(",")[0], **CASES[name]), Batches(tiny.dataset().train, META)
     with fused_optimisers(), audited(data=True) as audit:
         for step in range(2):
             scalars = make_step(method, batches, 0, 16, step)

@@ -33,12 +33,16 @@ def with_inputs(batch: Batch, inputs: torch.Tensor) -> Batch:
     return Batch(inputs, batch.rows, batch.labels)
 
 
+CASES = {name: {"method": name} for name in METHODS if name != "random"}  # which does not learn
+CASES |= {kind: {"method": "simclr", "method__optimiser__kind": kind} for kind in ("lars", "sgd")}  # those are of AdamW
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("first", [0, 2])
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "random"])
+@pytest.mark.parametrize("name", CASES)
 def test_nothing_changes_by_a_step_that_is_not_finite(name, first, value):
     """Nor by any step after it: until someone looks, the state stays as it was."""
-    method = tiny.method(method=name)
+    method = tiny.method(**CASES[name])
     if isinstance(method, GenRep):  # it looks at no data, but at what its generator makes
         method.view = lambda index, inputs, step: inputs
     batches = Batches(tiny.dataset().train, torch.device("cpu"))
