@@ -124,6 +124,7 @@ def test_vectors_are_refused_in_one_line():
         tiny.config(method="bigbigan", encoder="perceptron").build_method((7,), 100, None)
 
 
+@pytest.mark.slow
 def test_it_learns_a_little_on_digits():
     """Samples come nearer to the digits in the mean image; so few steps say nothing of the encoder."""
     rates = {f"method__{player}_optimiser__learning_rate": 2e-3 for player in OPTIMISERS}
