@@ -58,6 +58,9 @@ class Train(Strict):
     tf32: bool = Field(
         default=False, description="let an NVIDIA GPU round the factors of products to TF32 in forward passes without Jacobian"
     )
+    compile: bool = Field(
+        default=False, description="let torch.compile make the passes without Jacobian faster; the first steps take minutes"
+    )
     deterministic: bool = Field(
         default=False, description="the same bits each time on a GPU too, where it can: slower, and some methods are refused"
     )

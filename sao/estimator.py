@@ -23,7 +23,7 @@ from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.data.split import encode_labels
 from sao.data.tables import LARGEST_VALUE, Standardiser
 from sao.engine import checkpoint
-from sao.engine.device import choose_bfloat16, choose_device, set_threads
+from sao.engine.device import arrange_passes, choose_bfloat16, choose_device, set_threads
 from sao.engine.evaluate import Evaluation
 from sao.engine.log import Progress
 from sao.engine.loop import Diverged, new_method
@@ -121,7 +121,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         set_threads(config.train.threads)
         device = choose_device(config.train.device)
         method = new_method(config, dataset, device)
-        method.bfloat16_passes = choose_bfloat16(config.train.precision, device)
+        arrange_passes(method, config.train, choose_bfloat16(config.train.precision, device))
         self.n_steps_ = self._train(method, config, samples)
         facts = DataFacts.of(dataset, None if standardiser is None else standardiser.to_dict())
         self._use(Model(config, facts, method, self.n_steps_))

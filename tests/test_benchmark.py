@@ -1,6 +1,7 @@
 """The literal arrangement of the step is a fair baseline only if it computes the same thing."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -8,8 +9,9 @@ import torch
 from sao.benchmark import measure
 from sao.cli import main
 from sao.config import Config, load_preset
+from sao.engine import device
 from sao.errors import InputError
-from sao.methods import Batch
+from sao.methods import Batch, compiled
 
 SMALL = {
     "train.batch": "12",
@@ -85,6 +87,15 @@ def test_the_command_measures_everything_in_one_run(monkeypatch, capsys):
     assert "conv3x3 16>32 4x4 nhwc" in found["ceiling_gflops"]
     assert found["embedding"]["images_per_second"] > 0
     assert {"generator", "momentum keys", "jacobian", "discriminator backward"} <= found["phases"].keys()
+
+
+def test_what_compiling_gains_is_measured_in_turns(monkeypatch, capsys):
+    monkeypatch.setattr(device, "_compiles", lambda where: None)
+    monkeypatch.setattr(compiled.Compiled, "__call__", lambda self, function: function)
+    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
+    assert main(bench("--no-literal", "--train.compile", "true")) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("uncompiled")]
+    assert re.fullmatch(r"uncompiled +[\d.]+ s: the compiled step is [\d.]+ times as fast; the first one took \d+ s", line)
 
 
 def test_the_size_of_the_images_can_be_chosen(capsys):

@@ -52,6 +52,8 @@ CLASSES = 10  # for a method that learns from labels
 def build(config: Config, shape: tuple[int, ...], samples: int, arrangement: str = "ours") -> Method:
     chosen = literal(config) if arrangement == "literal" else config
     method = chosen.build_method(shape, samples, CLASSES)
+    if config.train.compile and arrangement == "ours":
+        method.compile_passes()
     for bank in method.modules():
         if isinstance(bank, MemoryBank):  # a full bank costs what it costs in the middle of a run
             generator = torch.Generator().manual_seed(0)

@@ -1,5 +1,6 @@
 """Which device, how many threads, which precision."""
 
+import functools
 import os
 import time
 from collections.abc import Iterator
@@ -7,8 +8,10 @@ from contextlib import contextmanager
 
 import torch
 
+from sao import distributed
 from sao.config import Train
 from sao.errors import InputError
+from sao.methods import Method
 from sao.precision import exact_products
 
 
@@ -30,6 +33,7 @@ def choose_device(name: str) -> torch.device:
 def fixed_choices(train: Train) -> dict[str, str]:
     """Device and precision as they are decided where a run begins: stored with it, so that it goes on as it began."""
     device = choose_device(train.device)
+    check_compiler(train, device)
     precision = "bfloat16" if choose_bfloat16(train.precision, device) else "float32"
     return {"device": device.type if train.device == "auto" else train.device, "precision": precision}
 
@@ -39,6 +43,31 @@ def choose_bfloat16(name: str, device: torch.device, worthwhile: float = 1.5) ->
     if name == "auto":
         return product_seconds(torch.float32, device) > worthwhile * product_seconds(torch.bfloat16, device)
     return name == "bfloat16"
+
+
+def check_compiler(train: Train, device: torch.device) -> None:
+    """Whether networks can be compiled here, where that is wanted; it takes some seconds the first time."""
+    if train.compile and distributed.world_size() > 1:
+        raise InputError("train.compile is for one process: what processes exchange within a pass was not tried with it")
+    if train.compile and (reason := _compiles(device)) is not None:
+        raise InputError(f"train.compile cannot be used here ({reason}): leave it off, or install what is missing")
+
+
+@functools.cache
+def _compiles(device: torch.device) -> str | None:
+    """Why not; None where it works."""
+    try:
+        torch.compile(lambda numbers: numbers.sin() + 1)(torch.zeros(8, device=device))
+    except Exception as error:  # of the compiler of C++ or of Triton, whichever the device needs
+        return str(error).strip().splitlines()[0]
+    return None
+
+
+def arrange_passes(method: Method, train: Train, bfloat16: bool) -> None:
+    """Tell a method how to make the passes that carry no Jacobian."""
+    method.bfloat16_passes, method.tf32_passes = bfloat16, train.tf32
+    if train.compile:
+        method.compile_passes()
 
 
 def product_seconds(dtype: torch.dtype, device: torch.device) -> float:

@@ -16,7 +16,7 @@ from sao.data.batches import Batches
 from sao.data.samples import Dataset, Samples
 from sao.engine import checkpoint
 from sao.engine.collapse import Collapse
-from sao.engine.device import choose_bfloat16, numerics
+from sao.engine.device import arrange_passes, check_compiler, choose_bfloat16, numerics
 from sao.engine.log import Log, Progress
 from sao.engine.pictures import save_samples
 from sao.engine.run import Run
@@ -59,10 +59,12 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
     rates = LearningRates(method.optimisers, config.train.schedule, total, config.warmup_steps_for(len(dataset.train)))
     saved, steadiest, collapse = first, Steadiest(run, first), Collapse()
     _check_start(method, batches, first, total)
-    method.bfloat16_passes = processes.main_only(lambda: choose_bfloat16(config.train.precision, device))
-    method.tf32_passes = config.train.tf32
+    processes.main_only(lambda: check_compiler(config.train, device))
+    arrange_passes(method, config.train, processes.main_only(lambda: choose_bfloat16(config.train.precision, device)))
     if method.bfloat16_passes:
         log.say("passes that carry no Jacobian are made in bfloat16")
+    if method.compiled_passes:
+        log.say("passes that carry no Jacobian are compiled, which takes the first steps minutes")
     with _stop_requests() as stop_requested, numerics(config.train):
         for step in range(first, total):
             rates.set(step)

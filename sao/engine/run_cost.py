@@ -11,7 +11,7 @@ from sao.config import Config, build
 from sao.data.batches import Batches
 from sao.data.samples import Dataset, Samples
 from sao.engine import checkpoint
-from sao.engine.device import choose_bfloat16, choose_device, set_threads
+from sao.engine.device import arrange_passes, choose_bfloat16, choose_device, set_threads
 from sao.engine.evaluate import WATCHED
 from sao.engine.evaluation_cost import predicted_memory, predicted_seconds
 from sao.engine.loop import check_batch, new_method
@@ -111,7 +111,7 @@ def _trial(config: Config, dataset: Dataset, batch: int) -> Trial:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it has to say is said when the run's own learner is built
         method = new_method(config, dataset, device)
-    method.bfloat16_passes = choose_bfloat16(config.train.precision, device)
+    arrange_passes(method, config.train, choose_bfloat16(config.train.precision, device))
     batches, times = Batches(dataset.train, device), []
     for step in range(MOST_TIMED + 1):
         started = time.perf_counter()

@@ -128,8 +128,8 @@ class Adversarial(Generative):
 
     def _update_discriminator(self, real: Tensor, step: int) -> tuple[Scalars, Tensor]:
         """Also the keys of the real batch, which the generator's update asks for again."""
-        with torch.no_grad(), record_function("phase/generator"), self.passes(real):
-            fake = self.generator(self._latents("discriminator latents", step, real)).to(real.dtype)
+        with torch.no_grad(), record_function("phase/generator"), self.passes(real) as called:
+            fake = called(self.generator)(self._latents("discriminator latents", step, real)).to(real.dtype)
         inputs = torch.cat([real, fake])
         keys = self.keys(inputs)
         start = self._jacobian_start(step, inputs)
@@ -145,8 +145,8 @@ class Adversarial(Generative):
     def _update_generator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
         """Fresh noise, the updated D (frozen), and the real batch without a graph."""
         self.discriminator.requires_grad_(False)
-        with record_function("phase/generator pass"), self.passes(real):
-            fake = self.generator(self._latents("generator latents", step, real)).to(real.dtype)
+        with record_function("phase/generator pass"), self.passes(real) as called:
+            fake = called(self.generator)(self._latents("generator latents", step, real)).to(real.dtype)
         keys = torch.cat([real_keys, self.keys(fake.detach())])
         self.optimisers["generator"].zero_grad()
         with record_function("phase/generator pass"):
@@ -162,14 +162,14 @@ class Adversarial(Generative):
 
     def _update_both(self, real: Tensor, step: int) -> Scalars:
         """One batch of samples and one pass of D for both players; G's gradient comes of D as it was before its update."""
-        with record_function("phase/generator pass"), self.passes(real):
-            fake = self.generator(self._latents("generator latents", step, real)).to(real.dtype)
+        with record_function("phase/generator pass"), self.passes(real) as called:
+            fake = called(self.generator)(self._latents("generator latents", step, real)).to(real.dtype)
         images = fake.detach().requires_grad_()
         inputs = torch.cat([real, images.detach()])
         keys, start = self.keys(inputs), self._jacobian_start(step, inputs)
         with self._same_weights():  # each side alone, so that what is sent back to G does not pass through the real one
-            real_rows, real_norms = self._embed(real, start[: len(real)])
-            fake_rows, fake_norms = self._embed(images, start[len(real) :])
+            real_rows, real_norms = self._embed(real, start[: len(real)], compiled=False)
+            fake_rows, fake_norms = self._embed(images, start[len(real) :], compiled=False)
         real_side, fake_side = self._gathered(torch.cat([real_rows, fake_rows]), keys)
         held = Side(real_side.embeddings.detach(), real_side.keys)
         of_discriminator, of_generator = self.discriminator_losses(real_side, fake_side), self.generator_losses(held, fake_side)
@@ -208,7 +208,7 @@ class Adversarial(Generative):
 
     # --- passes ------------------------------------------------------------------------------------------------------
 
-    def _embed(self, inputs: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    def _embed(self, inputs: Tensor, start: Tensor, compiled: bool = True) -> tuple[Tensor, Tensor]:
         """Embeddings of all inputs and, for as many of the first as `start` has directions, Jacobian norms; with a graph."""
         embeddings, norms = [], inputs.new_empty(0)
         with_norms, without = inputs[: len(start)], inputs[len(start) :]
@@ -217,8 +217,8 @@ class Adversarial(Generative):
                 embedded, norms = outputs_and_norms(self._embedding, with_norms, self.power_steps, start=start, checked=False)
             embeddings.append(embedded)
         if len(without) > 0:
-            with record_function("phase/discriminator forward"), self.passes(inputs):
-                embeddings.append(self.discriminator(without)[1].to(inputs.dtype))
+            with record_function("phase/discriminator forward"), self.passes(inputs, compiled=compiled) as called:
+                embeddings.append(called(self.discriminator)(without)[1].to(inputs.dtype))
         return embeddings[0] if len(embeddings) == 1 else torch.cat(embeddings), norms
 
     def _embedding(self, inputs: Tensor) -> Tensor:
@@ -226,9 +226,9 @@ class Adversarial(Generative):
             return self.discriminator(inputs)[1]
 
     @torch.no_grad()
-    def _embed_without_graph(self, inputs: Tensor, bfloat16: bool = True) -> Tensor:
-        with self.passes(inputs, allowed=bfloat16):
-            return self.each_part(lambda part: self.discriminator(part)[1], inputs).to(inputs.dtype)
+    def _embed_without_graph(self, inputs: Tensor, cheaper: bool = True) -> Tensor:
+        with self.passes(inputs, allowed=cheaper) as called:
+            return self.each_part(lambda part: called(self.discriminator)(part)[1], inputs).to(inputs.dtype)
 
     def _gathered(self, embeddings: Tensor, keys: Tensor) -> tuple[Side, Side]:
         """The real and the generated side of the global batch from local rows [real; fake], in a single message."""
@@ -280,7 +280,7 @@ class Adversarial(Generative):
     def _discriminator_backward_in_parts(self, inputs: Tensor, keys: Tensor, start: Tensor) -> tuple[Scalars, Scalars, Tensor]:
         """With its own part of the gradient each part also sends back its own penalty."""
         with self._same_weights():
-            embeddings = self._embed_without_graph(inputs, bfloat16=len(start) == 0).requires_grad_()
+            embeddings = self._embed_without_graph(inputs, cheaper=len(start) == 0).requires_grad_()
             real, fake = self._gathered(embeddings, keys)
             losses = self.discriminator_losses(real, fake)
             (gradient,) = torch.autograd.grad(total(losses), embeddings)

@@ -80,13 +80,18 @@ class DDPM(Generative):
         times = (TIMES * self._uniform(images, step, "times", ())).long()
         noise = self._normal(images, step)
         noised = self.diffusion.noised(images, noise, times)
-        with self.passes(images):
-            predicted = self.network.predicted_noise(noised, times, partial(self._uniform, images, step)).to(images.dtype)
+        with self.passes(images) as called:
+            network, draw = called(self.network.network), partial(self._uniform, images, step)
+            predicted = self.network.predicted_noise(noised, times, draw, network).to(images.dtype)
         mine = (noise - predicted).square().flatten(1).mean(1)
         scalars = self.descend("network", {"noise": distributed.gather(mine, self.batch).mean()}, {})
         self.average_network.decay = min(self.options.average, (1 + step) / (10 + step))
         self.average_network.update(self.network)
         return scalars
+
+    def compile_passes(self) -> None:
+        super().compile_passes()
+        self.network.leave_draws_uncompiled()
 
     def _uniform(self, images: Tensor, step: int, purpose: str, shape: tuple[int, ...]) -> Tensor:
         """Draws (n, *shape) in [0, 1) for the rows of this process."""

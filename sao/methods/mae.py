@@ -77,9 +77,9 @@ class MAE(Method):
     def step(self, batch: Batch, step: int) -> Scalars:
         images = self.augmentation(batch.inputs, self.seed, "mae", step, self.batch)
         patches, kept = self.encoder.patches(images), self._kept(step, images)
-        with self.passes(images):
-            tokens = self.encoder.tokens(patches, kept)
-            predicted = self.decoder(tokens, kept).to(images.dtype)
+        with self.passes(images) as called:
+            tokens = called(self.encoder.tokens)(patches, kept)
+            predicted = called(self.decoder)(tokens, kept).to(images.dtype)
         errors = (predicted - standardised(patches)).square().mean(2)
         masked = torch.ones_like(errors).scatter(1, kept, 0)
         mine = (errors * masked).sum(1) / (self.patches - self.visible)

@@ -1,8 +1,9 @@
 """What the engine knows of a learner: it makes one step on a batch, and turns samples into features."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, Self
 
@@ -13,9 +14,11 @@ from torch.optim import Optimizer
 
 from sao import distributed
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
+from sao.methods.compiled import Compiled, Function, as_it_is
 from sao.methods.health import Health
 from sao.methods.stages import with_stages
 from sao.networks import MovingAverage
+from sao.networks.cpu import portable
 from sao.options import Strict
 from sao.precision import cheaper
 
@@ -94,7 +97,7 @@ class Method(nn.Module, ABC):
 
     needs_labels = False
     optimisers: dict[str, Optimizer]
-    bfloat16_passes = tf32_passes = False  # set by the engine, for the device
+    bfloat16_passes = tf32_passes = compiled_passes = False  # set by the engine, for the device
     gradient_limit: float | None = None  # where set, an optimiser's whole gradient is shortened to this length
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
     may_collapse: ClassVar[bool] = False  # whether a run says so where network/spread stays near 0
@@ -103,15 +106,30 @@ class Method(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.health = Health()
+        self._compiled = Compiled()
 
-    def passes(self, like: Tensor, allowed: bool = True) -> AbstractContextManager:
+    @contextmanager
+    def passes(self, like: Tensor, allowed: bool = True, compiled: bool = True) -> "Iterator[Callable[[Function], Function]]":
         """Around a forward pass while learning: in bfloat16 or TF32 where that is wanted. Its results are then cast back.
 
+        It gives a function from a network to what is called in its place: the network itself, or as torch compiles it, unless
+        its graph is gone through backwards twice, which a compiled one cannot.
         Losses stay outside, and so does whatever a Jacobian norm is taken of: both are computed in the data's own precision.
         """
-        if not allowed or not (self.bfloat16_passes or self.tf32_passes):
-            return nullcontext()
-        return cheaper(self.bfloat16_passes, self.tf32_passes, like.device)
+        with ExitStack() as stack:
+            if allowed and (self.bfloat16_passes or self.tf32_passes):
+                stack.enter_context(cheaper(self.bfloat16_passes, self.tf32_passes, like.device))
+            if allowed and compiled and self.compiled_passes:
+                stack.enter_context(portable())  # torch's own operators are what its compiler knows how to join
+                stack.enter_context(warnings.catch_warnings())
+                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor")  # it looks at that of G's images itself
+                yield self._compiled
+            else:
+                yield as_it_is
+
+    def compile_passes(self) -> None:
+        """From now on, let torch compile what `passes` is around."""
+        self.compiled_passes = True
 
     def begin(self, learner_of: "Callable[[str], tuple[Method, int]]") -> None:
         """Before the first step of a run: take what it needs of others; `learner_of` opens one, and says how far it is."""

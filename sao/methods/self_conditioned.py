@@ -131,10 +131,10 @@ class SelfConditioned(Generative):
 
     def _update_discriminator(self, real: Tensor, latents: Tensor, clusters: Tensor) -> Scalars:
         """−log σ(D(x)_y) − log(1 − σ(D(G(z, y))_y))."""
-        with self.passes(real):
+        with self.passes(real) as called:
             with torch.no_grad():
-                fake = self.generator(latents, clusters)
-            of_real, of_fake = (self.discriminator(images)[1].to(real.dtype) for images in (real, fake))
+                fake = called(self.generator)(latents, clusters)
+            of_real, of_fake = (called(self.discriminator)(images)[1].to(real.dtype) for images in (real, fake))
         rows = torch.cat([_chosen(of_real, clusters), _chosen(of_fake, clusters), of_real.detach()], dim=1)
         rows = distributed.gather(rows, self.batch)
         losses = {"real": F.softplus(-rows[:, 0]).mean(), "fake": F.softplus(rows[:, 1]).mean()}
@@ -143,8 +143,9 @@ class SelfConditioned(Generative):
     def _update_generator(self, latents: Tensor, clusters: Tensor) -> Scalars:
         """−log σ(D(G(z, y))_y)."""
         with frozen(self.discriminator):
-            with self.passes(latents):
-                scores = self.discriminator(self.generator(latents, clusters))[1].to(latents.dtype)
+            with self.passes(latents) as called:
+                made = called(self.generator)(latents, clusters)
+                scores = called(self.discriminator)(made)[1].to(latents.dtype)
             scores = distributed.gather(_chosen(scores, clusters), self.batch)
             return self.descend("generator", {"fake": F.softplus(-scores).mean()}, {})
 

@@ -116,8 +116,8 @@ class Structural(Adversarial):
         if self.bank is None:
             return super().keys(inputs)
         with record_function("phase/momentum keys"):
-            with self.passes(inputs):
-                features = self.each_part(self.average_discriminator.network.features, inputs)  # pyright: ignore[reportArgumentType]
+            with self.passes(inputs) as called:
+                features = self.each_part(called(self.average_discriminator.network.features), inputs)  # pyright: ignore[reportArgumentType]
             return F.normalize(features.to(inputs.dtype))
 
     def remember(self, real: Side) -> None:

@@ -29,18 +29,26 @@ class UNet(Encoder):
         """Features of images as they are, which is nearly what the first time is for."""
         return self.features_at(inputs, torch.zeros(inputs.shape[0], dtype=torch.long, device=inputs.device))
 
-    def predicted_noise(self, images: Tensor, times: Tensor, draw: Draw | None = None) -> Tensor:
+    def predicted_noise(
+        self, images: Tensor, times: Tensor, draw: Draw | None = None, network: Callable[..., Any] | None = None
+    ) -> Tensor:
         """The noise in images (n, c, h, w) that were noised up to these times (n,), counted from 0.
 
-        While learning, `draw` gives the numbers by which activations are dropped; without it none are.
+        While learning, `draw` gives the numbers by which activations are dropped; without it none are. `network` is called in
+        the place of the UNet itself.
         """
         for dropout in self.dropouts:
             dropout.draw = draw
         try:
-            return self.network(images, times).sample
+            return (self.network if network is None else network)(images, times).sample
         finally:
             for dropout in self.dropouts:
                 dropout.draw = None
+
+    def leave_draws_uncompiled(self) -> None:
+        """They are others in each step, for which a compiler would have to begin anew."""
+        for dropout in self.dropouts:
+            dropout.forward = torch.compiler.disable(dropout.forward)  # pyright: ignore[reportAttributeAccessIssue]
 
     def features_at(self, images: Tensor, times: Tensor) -> Tensor:
         """(n, feature_size): what leaves the last residual block of the second level upwards. What comes after is not run."""

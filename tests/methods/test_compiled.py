@@ -1,0 +1,127 @@
+"""train.compile: the passes without Jacobian as torch.compile makes them give what the networks themselves give."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from torch import Tensor
+
+from sao.cli import main
+from sao.engine import device
+from sao.engine.loop import new_method
+from sao.engine.run import Run
+from sao.errors import InputError
+from sao.methods import METHODS, Method, compiled
+
+QUICK = ("supervised",)  # tracing takes seconds for each pass; the others are tried by `make slow`
+CASES: dict[str, dict[str, Any]] = {
+    **{name: {"method": name} for name in METHODS if name != "random"},  # which does not learn
+    "in parts": {"method__micro_batch": 5},
+    "spectral normalisation": {"method__spectral_normalisation": "true"},
+    "without penalty": {"method__smoothness_weight": 0},
+    "one pass": {"method__one_pass": "true", "method__smoothness_weight": 0},
+}
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> Iterator[None]:
+    """Torch keeps what it compiled by the code it came from, and gives up after the eighth kind."""
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def made(options: dict[str, Any], compile: bool) -> tuple[Method, dict[str, Tensor]]:
+    method = tiny.method(**options).double()
+    if compile:
+        method.compile_passes()
+    for step in range(2):
+        batch = tiny.batch(step)
+        scalars = method.step(replace(batch, inputs=batch.inputs.double()), step)
+    gradients = {name: p.grad for name, p in method.named_parameters() if p.grad is not None}
+    return method, scalars | gradients | method.state_dict()
+
+
+def assert_same_steps(options: dict[str, Any]) -> Method:
+    _, expected = made(options, compile=False)
+    method, found = made(options, compile=True)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-6, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}")
+    assert method._compiled._known
+    return method
+
+
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES])
+def test_compiled_passes_learn_the_same(name, monkeypatch):
+    """Traced, and with the backward pass that torch derives ahead, but without the code that takes a minute to generate."""
+    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    assert_same_steps(CASES[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["structural", "supervised"])
+def test_generated_code_learns_the_same(name):
+    assert compiled.BACKEND == "inductor"
+    assert_same_steps(CASES[name])
+
+
+def test_what_a_jacobian_is_taken_of_is_not_compiled(monkeypatch):
+    """Nor is anything, unless it is asked for."""
+    asked = []
+    monkeypatch.setattr(compiled.Compiled, "__call__", lambda self, function: asked.append(function) or function)
+    method = tiny.method()
+    method.learn(tiny.batch(), 0)
+    assert asked == []
+    method.compile_passes()
+    with monkeypatch.context() as patched:
+        patched.setattr(method, "_update_generator", lambda *arguments: {})
+        method.learn(tiny.batch(), 0)
+    assert asked == [method.generator, method.average_discriminator.network.features]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_option_reaches_the_method(monkeypatch, tmp_path):
+    monkeypatch.setattr(device, "_compiles", lambda where: None)
+    monkeypatch.setattr(compiled.Compiled, "__call__", lambda self, function: function)
+    seen, learn = [], Method.learn
+
+    def watched(self, batch, step):
+        seen.append(self.compiled_passes)
+        return learn(self, batch, step)
+
+    monkeypatch.setattr(Method, "learn", watched)
+    words = tiny.words(method="supervised", train__steps=2, train__compile="true")
+    assert main(["train", *words, "--out", str(tmp_path / "run")]) == 0
+    assert seen == [True, True]
+    assert Run.open(tmp_path / "run").config.train.compile
+    assert not new_method(tiny.config(), tiny.dataset(), torch.device("cpu")).compiled_passes
+
+
+def test_where_nothing_can_be_compiled_it_is_one_line_before_anything_is_written(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(device, "_compiles", lambda where: "No working C++ compiler found")
+    words = tiny.words(method="supervised", train__compile="true")
+    assert main(["train", *words, "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "train.compile cannot be used here (No working C++ compiler found)" in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_processes_are_refused(monkeypatch):
+    monkeypatch.setattr(device.distributed, "world_size", lambda: 2)
+    with pytest.raises(InputError, match=r"train\.compile is for one process"):
+        device.check_compiler(tiny.config(train__compile="true").train, torch.device("cpu"))
+    device.check_compiler(tiny.config().train, torch.device("cpu"))
+
+
+@pytest.mark.slow
+def test_whether_anything_can_be_compiled_is_tried(monkeypatch):
+    device._compiles.cache_clear()
+    assert device._compiles(torch.device("cpu")) is None
+    device._compiles.cache_clear()
+    monkeypatch.setattr(torch, "compile", lambda function: 1 / 0)
+    assert device._compiles(torch.device("cpu")) == "division by zero"
+    device._compiles.cache_clear()
