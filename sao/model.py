@@ -19,7 +19,7 @@ from sao.engine.device import choose_device
 from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.engine.features import extract
 from sao.engine.partial_method import PartialMethod, Use, newest_method
-from sao.engine.pictures import to_pixels
+from sao.engine.pictures import decoded, to_pixels
 from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.evaluation.html import table
@@ -132,13 +132,10 @@ class Model:
             raise InputError(f"n must be at least 1, got {n}")
         return self.decode(torch.randn(n, *self.latent_shape, generator=generator(seed, "samples")))
 
-    def decode(self, latents: torch.Tensor, chunk: int = 256) -> np.ndarray:
+    def decode(self, latents: torch.Tensor) -> np.ndarray:
         """What the generator makes of latents (n, *latent_shape)."""
-        parts, maker = [], self._generator()
-        for part in latents.split(chunk):
-            drawn = maker.decode(part.to(self.device))
-            parts.append(to_pixels(drawn) if len(self.facts.shape) == 3 else drawn.cpu().numpy())
-        values = np.concatenate(parts)
+        drawn = decoded(self._generator(), latents, self.facts.shape, self.device)
+        values = to_pixels(drawn) if len(self.facts.shape) == 3 else drawn.cpu().numpy()
         return self._standardiser.invert(values) if self._standardiser is not None else values
 
     def samples(self, x: Any) -> Samples:

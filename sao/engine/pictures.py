@@ -1,5 +1,6 @@
 """Grids of generated samples, and of any images."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,13 +10,23 @@ import torch
 from torch import Tensor
 
 from sao.data.samples import Images, Samples
-from sao.methods import Method, generative
+from sao.methods import Generative, Method, generative
 from sao.randomness import generator
 
 if TYPE_CHECKING:
     import PIL.Image
 
+MADE_AT_ONCE = 2**18  # pixels
 TITLE_WIDTH = 120  # pixels beside a row of a grid
+
+
+def decoded(maker: Generative, latents: Tensor, shape: Sequence[int], device: torch.device) -> Tensor:
+    """What a generator makes of latents, as samples of a shape: few at a time where they are large.
+
+    The attention of one for 128x128 pixels takes 33 MB for each image.
+    """
+    most = MADE_AT_ONCE // math.prod(shape[1:])  # vectors are as small as one pixel
+    return torch.cat([maker.decode(part.to(device)) for part in latents.split(max(1, min(256, most)))])
 
 
 def save_samples(path: Path, method: Method, like: Samples, seed: int, count: int = 64) -> Path | None:
@@ -24,7 +35,7 @@ def save_samples(path: Path, method: Method, like: Samples, seed: int, count: in
     if maker is None:
         return None
     latents = torch.randn(count, *maker.latent_shape, generator=generator(seed, "samples"))
-    drawn = maker.decode(latents.to(next(method.parameters()).device))
+    drawn = decoded(maker, latents, like.shape, next(method.parameters()).device)
     if isinstance(like, Images):
         save_grid(path, to_pixels(drawn))
     else:

@@ -10,7 +10,7 @@ from torch import Tensor
 from sao.data.samples import Dataset, Images
 from sao.engine.evaluate import LEARNT, WATCHED, measure, representations
 from sao.engine.features import extract_together
-from sao.engine.pictures import to_pixels
+from sao.engine.pictures import decoded, to_pixels
 from sao.evaluation.clusters import agreeing_clusters
 from sao.evaluation.memorisation import memorised
 from sao.evaluation.partitions import ari
@@ -69,7 +69,7 @@ def _copies(method: Method, dataset: Dataset, seed: int) -> dict[str, float]:
     if maker is None or not isinstance(train, Images) or len(train) < 3:
         return {}
     latents = torch.randn(COPIES_SAMPLES, *maker.latent_shape, generator=generator(seed, "samples"))
-    drawn = to_pixels(maker.decode(latents.to(next(method.parameters()).device)))
+    drawn = to_pixels(decoded(maker, latents, train.shape, next(method.parameters()).device))
     return {"eval/memorised": memorised(drawn, train.pixels[:COPIES_REALS], limit=500, seed=seed).share.value}
 
 

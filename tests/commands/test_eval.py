@@ -291,6 +291,6 @@ sys.exit(main(["eval", "--features", sys.argv[1], "--metrics", "svm"]))
         _, said = process.communicate(timeout=60)
         assert process.returncode == 130
         assert said.splitlines()[-1] == "sao: interrupted"
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20  # of minutes; and other tests run beside it
     finally:
         process.kill()
