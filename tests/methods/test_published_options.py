@@ -44,7 +44,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
     "bigbigan": {
         "discriminator_steps": 2,
-        "generator": {"width": 128, "depth": 2, "latent_size": 120},
+        "generator": {"width": 128, "depth": 2, "latent_size": 120, "falling": False},
         "discriminator_optimiser": {"learning_rate": 2e-4, "betas": [0.0, 0.999], "weight_decay": 0.0},
         "generator_optimiser": {"learning_rate": 5e-5, "betas": [0.0, 0.999], "weight_decay": 0.0},
         "encoder_optimiser": {"learning_rate": 5e-4, "betas": [0.0, 0.999], "weight_decay": 0.0},
