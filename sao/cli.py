@@ -143,7 +143,7 @@ def _add_use(command: AddCommand) -> None:
     export.add_argument("run", metavar="RUN", help=RUN)
     export.add_argument("-o", "--output", required=True, help="NAME.onnx, NAME.pt2 (torch.export), or a folder")
     export.add_argument("--generator", action="store_true", help="the generator instead of the encoder")
-    export.add_argument("--feature", choices=("backbone", "embedding"), default="backbone", help=FEATURE)
+    export.add_argument("--feature", choices=("backbone", "embedding", "layers"), default="backbone", help=LAYERS)
     export.add_argument("--data", help="what to check the file on (default: held-out samples of the run)")
 
     ship = command("ship", "write a small copy of a run to give away: what embed, cluster and sample read, and a model card")
@@ -163,11 +163,15 @@ def _add_checkpoint(*readers: Parser) -> None:
 def _add_study(command: AddCommand) -> None:
     """Of the machine and of the paper."""
     bench = command("bench", "measure a training step on this machine", options=True)
-    bench.add_argument("preset", nargs="?", default="digits", help="a name from `sao presets` (default: digits)")
+    bench.add_argument("preset", nargs="?", default=None, help="a name from `sao presets`, or a .yaml file (default: digits)")
+    bench.add_argument("--data", dest="source", help="your own files, and what --auto chooses for them, or a data set's name")
     bench.add_argument("--batch", help="samples a step (default: the preset's)")
     bench.add_argument("--steps", type=int, default=5, help="steps to time (default: 5)")
+    bench.add_argument("--against", metavar="PRESET", help="another preset or .yaml file, timed in turns on the same shape")
     bench.add_argument(
-        "--no-literal", action="store_true", help="leave out the comparison with a literal arrangement of the step"
+        "--no-literal",
+        action="store_true",
+        help="leave out the comparison with a literal arrangement of the step, which is there for the paper's method alone",
     )
     bench.add_argument("--json", action="store_true", help="for machines instead of people")
 

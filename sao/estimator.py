@@ -31,7 +31,10 @@ from sao.engine.run import DataFacts, Run
 from sao.engine.schedule import LearningRates
 from sao.engine.step import make_step
 from sao.errors import InputError
+from sao.evaluation.inputs import unit_rows
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
+from sao.evaluation.manifold import Manifold, check_algorithm, manifold_clusters
+from sao.evaluation.neighbours import majority, nearest
 from sao.files import write_text
 from sao.methods import FeatureName, Method, NonFiniteError
 from sao.model import Model, check_feature
@@ -39,6 +42,7 @@ from sao.model import Model, check_feature
 SOURCE = "an array in memory"  # stands in a saved run where a path would
 LENGTH_SCALE = 16.0
 LOOK_EVERY = 10  # steps after which losses and gradients are looked at
+VOTERS = 10  # training samples that are asked for the cluster of a new one
 FACTS, ARRAYS = "estimator.json", "estimator.safetensors"
 
 
@@ -58,6 +62,9 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
     feature : {"backbone", "embedding", "layers"}, default="backbone"
         What `transform` returns: the features of the backbone, the unit embeddings that the objective sees, or the features
         with the maps of every stage pooled to 2x2, which linear tasks gain from.
+    manifold : {"spectral", "umap"} or None, default=None
+        Clusters by k-means, or groups that neighbours connect, of whatever shape; "umap" needs sao[manifold]. The features
+        of the training samples are then kept, because `predict` asks the nearest ones.
     options : dict or None, default=None
         Options of the configuration by their dotted names, for example {"train.batch": 64}; the rest is chosen to fit the data.
     device : str, default="auto"
@@ -74,7 +81,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
     labels_ : ndarray of shape (n,)
         The clusters of the training samples.
     cluster_centers_ : ndarray of shape (n_clusters, n_features_out)
-        Centroids of unit length.
+        Centroids of unit length; of a manifold, the mean directions of its groups.
     notes_ : list of str
         What was chosen for the data, and why.
     n_steps_ : int
@@ -93,6 +100,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         *,
         steps: int | None = None,
         feature: FeatureName = "backbone",
+        manifold: Manifold | None = None,
         options: dict[str, Any] | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
@@ -101,6 +109,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         self.n_clusters = n_clusters
         self.steps = steps
         self.feature: FeatureName = feature
+        self.manifold: Manifold | None = manifold
         self.options = options
         self.device = device
         self.random_state = random_state
@@ -109,6 +118,8 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from X; y is ignored. Ctrl-C ends the training early and keeps what was learnt."""
         check_feature(self.feature)
+        if self.manifold is not None:
+            check_algorithm(self.manifold)
         x = self._checked(X, reset=True)
         clusters = self.n_clusters
         if not isinstance(clusters, int | np.integer) or not 1 <= clusters <= len(x):
@@ -125,10 +136,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         self.n_steps_ = self._train(method, config, samples)
         facts = DataFacts.of(dataset, None if standardiser is None else standardiser.to_dict())
         self._use(Model(config, facts, method, self.n_steps_))
-        features = self._features(samples)
-        found = best_kmeans(features, int(clusters), seed=config.seed)
-        self.cluster_centers_ = found.centroids.numpy()
-        self.labels_ = found.assign(features).numpy()
+        self._find_clusters(self._features(samples), int(clusters), config.seed)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -138,8 +146,13 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         return self._features(self.model_.samples(x)).astype(np.float64 if x.dtype == np.float64 else np.float32)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The cluster of each sample."""
-        return self._nearest(X)[0]
+        """The cluster of the nearest centroid; of a manifold, that of most of the nearest training samples."""
+        check_is_fitted(self)
+        if not len(self._seen):
+            return self._nearest(X)[0]
+        queries, keys = (unit_rows(torch.from_numpy(rows)) for rows in (self._checked_features(X), self._seen))
+        voters = nearest(queries, keys.to(queries.dtype), min(VOTERS, len(keys)))
+        return majority(torch.from_numpy(self.labels_)[voters], len(self.cluster_centers_)).numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean cosine between the features of a sample and its nearest centroid, at most 1: how tight the clusters are.
@@ -181,7 +194,8 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         names = [str(name) for name in getattr(self, "feature_names_in_", [])]
         stored = {"parameters": parameters, "notes": self.notes_, "feature_names": names}
         write_text(run.folder / FACTS, json.dumps(stored, indent=1, default=_plain))
-        save_file({"centroids": self.cluster_centers_, "labels": self.labels_, "means": self._means}, run.folder / ARRAYS)
+        arrays = {"centroids": self.cluster_centers_, "labels": self.labels_, "means": self._means, "seen": self._seen}
+        save_file(arrays, run.folder / ARRAYS)
         return run.folder
 
     @classmethod
@@ -195,7 +209,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
             estimator = cls(**stored["parameters"] | {"device": device})
             estimator.notes_, names = list(stored["notes"]), stored["feature_names"]
             estimator.cluster_centers_, estimator.labels_ = arrays["centroids"], arrays["labels"]
-            estimator._means = arrays["means"]
+            estimator._means, estimator._seen = arrays["means"], arrays.get("seen", np.zeros((0, 0)))
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise InputError(f"{folder} holds no estimator, or a damaged one ({error}); sao.load reads any run") from None
         if names:
@@ -317,10 +331,23 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         parts = [function(samples.inputs(slice(i, i + chunk)).to(precision)) for i in range(0, len(samples), chunk)]
         return torch.cat(parts).cpu().numpy()
 
+    def _find_clusters(self, features: np.ndarray, k: int, seed: int) -> None:
+        if self.manifold is None:
+            found = best_kmeans(features, k, seed=seed)
+            centroids, labels, self._seen = found.centroids, found.assign(features), np.zeros((0, 0))
+        else:
+            labels = manifold_clusters(features, k, self.manifold, seed)
+            units = unit_rows(torch.from_numpy(features))
+            centroids, self._seen = unit_rows(units.new_zeros(k, units.shape[1]).index_add_(0, labels, units)), features
+        self.cluster_centers_, self.labels_ = centroids.numpy(), labels.numpy()
+
+    def _checked_features(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return self._features(self.model_.samples(self._checked(X, reset=False)))
+
     def _nearest(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Cluster and cosine with its centroid."""
-        check_is_fitted(self)
-        features = self._features(self.model_.samples(self._checked(X, reset=False)))
+        features = self._checked_features(X)
         clusters, cosines = SphericalKMeans(torch.from_numpy(self.cluster_centers_), 0.0, 0).nearest(features)
         return clusters.numpy(), cosines.numpy()
 

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -103,15 +104,39 @@ def test_the_size_of_the_images_can_be_chosen(capsys):
     assert "conv3x3 16>32 6x6 nhwc" in json.loads(capsys.readouterr().out)["ceiling_gflops"]
 
 
+def test_where_there_is_no_literal_step_it_is_left_out(monkeypatch, capsys):
+    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
+    assert main(bench("--json", "--method.smooth_every", "2")) == 0
+    assert "literal" not in json.loads(capsys.readouterr().out)
+
+
+def test_another_preset_is_timed_on_the_same_shape(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
+    other = tmp_path / "wide.yaml"
+    other.write_text("data: {source: cifar10}\nmethod: {name: simclr}\nencoder: {name: resnet, widths: [64], blocks: 2}\n")
+    assert main(bench("--no-literal", "--json", "--against", str(other), "--batch", "12")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["other"]["images_per_second"] == pytest.approx(12 / found["other"]["seconds"]["median"])
+    assert found["times_as_fast_as_other"] == pytest.approx(found["images_per_second"] / found["other"]["images_per_second"])
+
+
+def test_own_files_are_measured_with_what_is_chosen_for_them(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (300, 8, 8, 3), dtype=np.uint8))
+    assert main(["bench", "--data", str(tmp_path / "x.npy"), "--steps", "1", "--json", "--train.batch", "16"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["batch"], found["preset"]) == (16, str(tmp_path / "x.npy"))
+    assert any(name.startswith("conv3x3") for name in found["ceiling_gflops"])
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (["--steps", "0"], "--steps"),
         (["--train.device", "cuda"], "processor"),
         (["--train.precision", "bfloat16"], "float32"),
-        (["--method.smooth_every", "2"], "--no-literal"),
-        (["--method.smoothness_weight", "0"], "--no-literal"),
         (["--method", "simclr"], "--method"),
+        (["--against", "nowhere"], "nowhere"),
     ],
 )
 def test_what_it_cannot_honour_is_refused(more, said, capsys):

@@ -1,6 +1,7 @@
 """The estimator keeps scikit-learn's contract, on tables and on images, and what it learnt survives every way to keep it."""
 
 import multiprocessing
+import pickle
 import signal
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +27,7 @@ import sao
 from sao import StructuralEmbedding
 from sao.engine.loop import Diverged
 from sao.errors import InputError
+from sao.evaluation.manifold import manifold_clusters
 from sao.memory import MemoryBank
 from sao.methods import NonFiniteError
 from sao.methods.architecture import PerceptronOptions
@@ -164,6 +166,23 @@ def test_saved_or_pickled_it_is_the_same(kind, request, tmp_path):
     assert not list((tmp_path / "run").rglob("*.pkl"))
 
 
+def test_clusters_along_the_manifold(tmp_path):
+    estimator = StructuralEmbedding(3, steps=20, manifold="spectral", random_state=0).fit(ROWS)
+    features, seed = estimator.transform(ROWS), estimator.model_.config.seed
+    assert estimator.labels_.tolist() == manifold_clusters(features, 3, "spectral", seed).tolist()
+    assert estimator.cluster_centers_.shape == (3, features.shape[1])
+    np.testing.assert_allclose(np.linalg.norm(estimator.cluster_centers_, axis=1), 1, rtol=1e-6)
+    # Blobs lie apart: a sample near one of a group is of its group, and order or company make no difference.
+    nudged = ROWS + 1e-3
+    assert estimator.predict(nudged).tolist() == estimator.labels_.tolist()
+    assert estimator.predict(nudged[::-1][:7]).tolist() == estimator.labels_[::-1][:7].tolist()
+    estimator.save(tmp_path / "run")
+    again = StructuralEmbedding.load(tmp_path / "run")
+    assert again.manifold == "spectral"
+    assert again.predict(nudged).tolist() == estimator.labels_.tolist()
+    assert pickle.loads(pickle.dumps(estimator)).predict(nudged).tolist() == estimator.labels_.tolist()
+
+
 def test_another_process_fits_and_uses_it(table):
     """As joblib does with n_jobs: an estimator goes there and a fitted one comes back."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -261,6 +280,7 @@ def test_without_steps_the_length_fits_the_data():
         (ROWS, {"n_clusters": 61}, "n_clusters=61"),
         (ROWS, {"n_clusters": 2.5}, "n_clusters=2.5"),
         (ROWS, {"feature": "head"}, "feature must be"),
+        (ROWS, {"manifold": "sphere"}, "unknown manifold"),
         (ROWS, {"steps": 0}, "train.steps"),
         (ROWS, {"device": "toaster"}, "toaster"),
         (ROWS, {"options": {"train.bach": 3}}, "did you mean --train.batch"),

@@ -1,4 +1,4 @@
-"""sao bench: a training step on this machine, by phase, against its ceiling and against a literal arrangement of it."""
+"""sao bench: a training step on this machine, by phase, beside its ceiling, a literal arrangement of it and another preset."""
 
 import json
 import time
@@ -18,9 +18,19 @@ def run(arguments: Namespace) -> None:
     options = dict(arguments.options)
     if arguments.batch is not None:
         options["train.batch"] = arguments.batch
-    config = load_preset(arguments.preset, options)
+    if arguments.source is not None:
+        options["data.source"] = arguments.source
+    preset = arguments.preset or ("digits" if arguments.source is None else "own")
+    config = load_preset(preset, options)
     _check(config, arguments.steps)
-    measured = measure(config, arguments.steps, literal=not arguments.no_literal)
+    config, shape, samples = _for_data(config, options if preset == "own" else None)
+    other = None
+    if arguments.against is not None:
+        other = load_preset(arguments.against, {} if arguments.batch is None else {"train.batch": arguments.batch})
+        _check(other, arguments.steps)
+    measured = measure(config, shape, samples, arguments.steps, literal=not arguments.no_literal, other=other)
+    if other is not None:
+        measured["other"]["name"] = arguments.against
     if arguments.json:
         print(json.dumps(measured, indent=1))
     else:
@@ -35,45 +45,45 @@ def _check(config: Config, steps: int) -> None:
         raise InputError("sao bench measures float32 on the processor: leave --train.device and --train.precision out")
 
 
-def measure(config: Config, steps: int, literal: bool) -> dict[str, Any]:
+def measure(
+    config: Config, shape: tuple[int, ...], samples: int, steps: int, literal: bool, other: Config | None = None
+) -> dict[str, Any]:
+    """One step of `config`, in turns with its literal arrangement, and with one of another configuration on the same shape."""
     import torch
 
     from sao.benchmark import measure as measuring
     from sao.benchmark.literal import has_literal
-    from sao.commands.pricing import KNOWN
     from sao.engine.device import check_compiler, set_threads
 
     set_threads(config.train.threads)
     check_compiler(config.train, torch.device("cpu"))
-    shape, samples = _shape(config, KNOWN)
+    literal = literal and has_literal(config)
     batch_of_a_step = measuring.random_batch(config, shape)
     inputs = batch_of_a_step.inputs
     ours = measuring.build(config, shape, samples)
-    functions = [lambda step: ours.learn(batch_of_a_step, step)]
-    if literal and not has_literal(config):
-        raise InputError(
-            "a literal step is there only for structural with a Jacobian, one power iteration and two passes a step: "
-            "give --no-literal"
-        )
+    functions = {"ours": lambda step: ours.learn(batch_of_a_step, step)}
     if literal:
         baseline = measuring.build(config, shape, samples, "literal")
-        functions.append(lambda step: baseline.learn(batch_of_a_step, step))
+        functions["literal"] = lambda step: baseline.learn(batch_of_a_step, step)
+    if other is not None:
+        compared, its_batch = measuring.build(other, shape, samples), measuring.random_batch(other, shape)
+        functions["other"] = lambda step: compared.learn(its_batch, step)
     if config.train.compile:
         plain = measuring.build(config, shape, samples, "uncompiled")
-        functions.append(lambda step: plain.learn(batch_of_a_step, step))
+        functions["uncompiled"] = lambda step: plain.learn(batch_of_a_step, step)
     started = time.perf_counter()
     ours.learn(batch_of_a_step, 0)
     first = time.perf_counter() - started
-    spreads = measuring.in_turns(functions, steps)
-    batch = config.train.batch
+    spreads = dict(zip(functions, measuring.in_turns(list(functions.values()), steps), strict=True))
+    seconds, batch = spreads["ours"], config.train.batch
     result: dict[str, Any] = {
         "preset": config.data.source,
         "batch": batch,
         "threads": torch.get_num_threads(),
         "steps": steps,
         "torch": torch.__version__,
-        "seconds": asdict(spreads[0]),
-        "images_per_second": batch / spreads[0].median,
+        "seconds": asdict(seconds),
+        "images_per_second": batch / seconds.median,
         "phases": measuring.phases(lambda: ours.learn(batch_of_a_step, steps + 1)),
         "peak_gb": measuring.peak_memory(config, shape, samples, "ours"),
     }
@@ -81,15 +91,19 @@ def measure(config: Config, steps: int, literal: bool) -> dict[str, Any]:
     result["tflop"] = measuring.flops(lambda: ours.learn(batch_of_a_step, steps + 2)) / 1e12
     if literal:
         memory = measuring.peak_memory(config, shape, samples, "literal")
-        result["literal"] = {"seconds": asdict(spreads[1]), "peak_gb": memory}
-        result["times_as_fast_as_literal"] = spreads[1].median / spreads[0].median
+        result["literal"] = {"seconds": asdict(spreads["literal"]), "peak_gb": memory}
+        result["times_as_fast_as_literal"] = spreads["literal"].median / seconds.median
         result["memory_of_literal"] = result["peak_gb"] / memory
+    if other is not None:
+        rate = other.train.batch / spreads["other"].median
+        result["other"] = {"seconds": asdict(spreads["other"]), "batch": other.train.batch, "images_per_second": rate}
+        result["times_as_fast_as_other"] = result["images_per_second"] / rate
     if config.train.compile:
-        result["uncompiled"] = {"seconds": asdict(spreads[-1]), "first_compiled_step": first}
+        result["uncompiled"] = {"seconds": asdict(spreads["uncompiled"]), "first_compiled_step": first}
     if len(shape) == 3:
         rates = measuring.ceiling(ours, inputs[:ENOUGH])
         result["ceiling_gflops"] = {name: rate / 1e9 for name, rate in rates.items()}
-        result["share_of_ceiling"] = result["tflop"] * 1e12 / spreads[0].fastest / max(rates.values())
+        result["share_of_ceiling"] = result["tflop"] * 1e12 / seconds.fastest / max(rates.values())
     result["embedding"] = _embedding(ours, inputs[:ENOUGH], steps, shape)
     return result
 
@@ -120,16 +134,25 @@ def _embedding(method, inputs, steps: int, shape: tuple[int, ...]) -> dict[str, 
     return {"images_per_second": count / path.median, "share_of_bare_forward": forward.median / path.median}
 
 
-def _shape(config: Config, known: dict) -> tuple[tuple[int, ...], int]:
+def _for_data(config: Config, by_hand: dict[str, str] | None) -> tuple[Config, tuple[int, ...], int]:
+    """The shape of a sample and how many there are; of own files, whose options are then chosen as `sao train` does."""
+    from sao.commands.pricing import KNOWN
+
     source = config.data.source
     if source == "spirals":
-        return SPIRALS
-    known = {"digits": DIGITS, **known}
-    if source not in known:
-        raise InputError(f"sao bench knows the shapes of spirals, {', '.join(known)}, not of {source}")
-    samples, size, channels, *_ = known[source]
-    size = config.data.size or size
-    return (channels, size, size), samples
+        return config, *SPIRALS
+    known = {"digits": DIGITS, **KNOWN}
+    if source in known and by_hand is None:
+        samples, size, channels, *_ = known[source]
+        size = config.data.size or size
+        return config, (channels, size, size), samples
+    from sao.automatic import choose_options
+    from sao.commands.training import open_config_data
+
+    train = open_config_data(config).dataset.train
+    if by_hand is not None:
+        config, _ = choose_options(config, train, by_hand.keys())
+    return config, tuple(train.shape), len(train)
 
 
 def _as_text(m: dict[str, Any]) -> str:
@@ -145,6 +168,12 @@ def _as_text(m: dict[str, Any]) -> str:
         lines.append(
             f"literal      {m['literal']['seconds']['median']:.3f} s, {m['literal']['peak_gb']:.2f} GB: "
             f"ours is {m['times_as_fast_as_literal']:.2f} times as fast with {m['memory_of_literal']:.2f} of the memory"
+        )
+    if "other" in m:
+        other = m["other"]
+        lines.append(
+            f"{other['name']}: {other['seconds']['median']:.3f} s for a batch of {other['batch']}, "
+            f"{other['images_per_second']:.1f} images/s; {m['times_as_fast_as_other']:.2f} times as many here"
         )
     if "uncompiled" in m:
         plain = m["uncompiled"]["seconds"]["median"]

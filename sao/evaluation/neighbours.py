@@ -21,8 +21,6 @@ def knn_accuracy(
     neighbours = train_y[nearest(unit_rows(test_x), unit_rows(train_x), max(ks), chunk)]
     metrics = []
     for k in ks:
-        votes = torch.zeros(len(test_x), classes, device=train_x.device)
-        votes.scatter_add_(1, neighbours[:, :k], torch.ones_like(neighbours[:, :k], dtype=votes.dtype))
         protocol = {
             "k": k,
             "similarity": "cosine",
@@ -32,8 +30,14 @@ def knn_accuracy(
             "n_train": len(train_x),
             "n_test": len(test_x),
         }
-        metrics.append(accuracy(f"knn{k}", votes.argmax(dim=1) == test_y, protocol))
+        metrics.append(accuracy(f"knn{k}", majority(neighbours[:, :k], classes) == test_y, protocol))
     return metrics
+
+
+def majority(neighbours: Tensor, classes: int) -> Tensor:
+    """The commonest class (n,) of each row of `neighbours` (n, k); ties go to the lowest."""
+    votes = torch.zeros(len(neighbours), classes, device=neighbours.device)
+    return votes.scatter_add_(1, neighbours, torch.ones_like(neighbours, dtype=votes.dtype)).argmax(dim=1)
 
 
 def nearest(queries: Tensor, keys: Tensor, k: int, chunk: int = 4096) -> Tensor:

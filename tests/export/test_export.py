@@ -98,6 +98,15 @@ def test_every_encoder_as_onnx_and_as_plain_torch(options, tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("name", ["e.onnx", "folder"])
+def test_features_of_all_layers(run, name, tmp_path):
+    model = sao.load(run)
+    expected = model.embed(images(), "layers")
+    assert expected.shape[1] > model.embed(images(1)).shape[1]
+    _, function = write(tmp_path / name, whole_encoder(model, "layers"), images(), "An encoder.")
+    np.testing.assert_allclose(function(images(7)), expected[:7], rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("ending", ["onnx", "pt2", "folder"])
 def test_rows_come_in_their_original_units(ending, tmp_path):
     data, standardiser, rows = table()

@@ -1,10 +1,11 @@
 """Table 1: the representation that each self-supervised system learns, by a linear SVM and by k-means."""
 
 from dataclasses import replace
+from types import MappingProxyType
 
 from sao.reproduce.tables.cells import CPU_PRESETS, PAPER_PRESETS, WIRING, Row, Scale, Table, controls
 from sao.reproduce.tables.search import HELD, SHORTER
-from sao.reproduce.tables.table1_recipes import CIFAR, CPU_SCALE, IMAGENET, PAPER_SCALE, RATES
+from sao.reproduce.tables.table1_recipes import CIFAR, CPU_SCALE, IMAGENET, PAPER_SCALE, RATES, Recipe
 
 DATA = {"cifar10": CIFAR, "cifar100": CIFAR, "imagenet10": IMAGENET}  # of the paper, and whose recipes hold for them
 TWO_VIEWS = {
@@ -37,7 +38,7 @@ def table1(scale: Scale) -> Table:
     learners = [_learner(name, scale) for name in TITLES]
     rows = (
         *learners,
-        ours(RATES if scale == "cpu" else ()),
+        ours() if scale == "paper" else ours(RATES, CPU_SCALE["ours"]),
         *(_control(row, scale) for row in controls(scale)),
         *(_on_batchnorm(row, scale) for row in learners if row.name in TWO_VIEWS),
     )
@@ -71,9 +72,9 @@ def _control(row: Row, scale: Scale) -> Row:
     return replace(row, paper=_paper(row.name), recipe=recipe)
 
 
-def ours(rates: tuple[str, ...] = ()) -> Row:
+def ours(rates: tuple[str, ...] = (), recipe: Recipe = MappingProxyType({})) -> Row:
     players = tuple(f"method.{player}_optimiser.learning_rate" for player in ("discriminator", "generator"))
-    return Row("ours", "ours", paper=_paper("ours"), samples=False, rates=rates, rate_options=players)
+    return Row("ours", "ours", recipe=recipe, paper=_paper("ours"), samples=False, rates=rates, rate_options=players)
 
 
 def two_view_learners() -> list[Row]:
