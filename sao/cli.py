@@ -198,6 +198,9 @@ def _add_study(command: AddCommand) -> None:
     reproduce.add_argument("--data", help="tables: data sets, for example fashion_mnist,cifar10; compare: a path")
     reproduce.add_argument("--rows", help="tables: some of the rows, by name")
     reproduce.add_argument("--no-search", action="store_true", help="table1, figure1: take learning rates as they are")
+    reproduce.add_argument(
+        "--search-on", metavar="DATA", help="table1, figure1: search learning rates on this data set, and use them for all"
+    )
     reproduce.add_argument("--runs", help="figure1: run folders to draw, with commas; with --rows beside rows of table1")
     reproduce.add_argument("--dry-run", action="store_true", help="tables: make two steps of each kind and price the study")
 

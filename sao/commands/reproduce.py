@@ -12,9 +12,9 @@ from sao.machine import usable_cores
 TABLE = {"scale", "data", "rows", "dry_run"}
 # And which of the flags each of them takes.
 TARGETS = {
-    "figure1": {"scale", "data", "rows", "no_search", "runs"},
+    "figure1": {"scale", "data", "rows", "no_search", "search_on", "runs"},
     "figure2": {"controls"},
-    "table1": {*TABLE, "no_search"},
+    "table1": {*TABLE, "no_search", "search_on"},
     **dict.fromkeys(("table2", "table3", "table4", "table5", "samples"), TABLE),
     "compare": {"data", "rows", "dry_run"},
     "clustering": {"data", "rows", "dry_run"},
@@ -142,13 +142,16 @@ def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str,
     rows, data = chosen_rows(table, _words("--rows", arguments.rows)), chosen_data(table, _words("--data", arguments.data))
     check_options(table, rows, options)
     out = Path(arguments.out or f"runs/{table.name}-{scale}")
-    study = Study(table, rows, data, seeds, options, out, search=not arguments.no_search)
+    search_on = None if arguments.search_on is None else chosen_data(table, [arguments.search_on])[0]
+    if search_on is not None and arguments.no_search:
+        raise InputError("--search-on names the data to search on, and --no-search says not to search: give one of them")
+    study = Study(table, rows, data, seeds, options, out, not arguments.no_search, search_on)
     return study, arguments.jobs or _at_a_time(scale)
 
 
 def _check_taken(arguments: Namespace) -> None:
     """A flag of one target is not silently without effect on another."""
-    for flag in ("scale", "data", "rows", "dry_run", "controls", "no_search", "runs"):
+    for flag in ("scale", "data", "rows", "dry_run", "controls", "no_search", "search_on", "runs"):
         if getattr(arguments, flag) not in (None, False) and flag not in TARGETS[arguments.target]:
             raise InputError(f"sao reproduce {arguments.target} does not take --{flag.replace('_', '-')}")
 

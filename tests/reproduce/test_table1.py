@@ -124,6 +124,18 @@ def test_the_best_rate_is_taken_once_all_were_tried(tmp_path):
     assert ours == {f"method.{player}_optimiser.learning_rate": "1e-3" for player in ("discriminator", "generator")}
 
 
+def test_rates_of_one_data_set_can_serve_all(tmp_path):
+    table = table1("cpu")
+    asked = Study(table, chosen_rows(table, ["byol"]), ["fashion_mnist", "cifar10"], [0], {}, tmp_path, search_on="cifar10")
+    assert {trial.data for trial in asked.trials()} == {"cifar10"}
+    for trial, value in zip(asked.trials(), (0.1, 0.2, 0.4), strict=True):
+        trial.folder.mkdir(parents=True)
+        save(trial.config, trial.folder / "config.yaml")
+        trial.evaluation.write_text(json.dumps([{"name": "svm", "value": value, "std": None, "protocol": {}}]))
+    rates = {cell.data: cell.config.model_dump()["method"]["optimiser"]["learning_rate"] for cell in asked.cells()}
+    assert rates == {"fashion_mnist": 3e-3, "cifar10": 3e-3}
+
+
 def test_a_rate_by_hand_is_not_searched_for(tmp_path):
     table = table1("cpu")
     options = {"method.optimiser.learning-rate": "0.5"}

@@ -26,7 +26,10 @@ from sao.reproduce.tables.writing import DIVERGED, read_result, write_table
 
 @dataclass(frozen=True)
 class Study:
-    """What is asked for of a table. Learning rates are searched for where rows have a choice, unless `search` is off."""
+    """What is asked for of a table. Learning rates are searched for where rows have a choice, unless `search` is off.
+
+    Each data set is searched on its own, or all take the rates that were found on `search_on`.
+    """
 
     table: Table
     rows: Sequence[Row]
@@ -35,9 +38,10 @@ class Study:
     options: Mapping[str, str]
     out: Path
     search: bool = True
+    search_on: str | None = None
 
     def trials(self) -> list[Cell]:
-        return self._trials(self.rows, self.data)
+        return self._trials(self.rows, self.data if self.search_on is None else [self.search_on])
 
     def finished_trials(self) -> list[Cell]:
         """Those of earlier commands in the same folder too."""
@@ -51,12 +55,20 @@ class Study:
 
     def cells(self) -> list[Cell]:
         """With the learning rates that were found so far."""
-        rates = chosen_rates(self.trials())
+        rates = self._rates(self.trials())
         return cells_of(self.table, self.rows, self.data, self.seeds, self.options, self.out / "runs", rates)
 
     def shown(self) -> list[Cell]:
-        rates = chosen_rates(self.finished_trials())
+        rates = self._rates(self.finished_trials())
         return add_finished_cells(self.table, self.cells(), self.options, self.out / "runs", rates)
+
+    def _rates(self, trials: Sequence[Cell]) -> dict[tuple[str, str], dict[str, str]]:
+        """By row and data set."""
+        found = chosen_rates(trials)
+        if self.search_on is None:
+            return found
+        rows = {row: rates for (row, source), rates in found.items() if source == self.search_on}
+        return {(row, source): rates for row, rates in rows.items() for source in self.table.presets}
 
     def make(self, command: str, processes: int = 1) -> list[Cell]:
         """Finish the trials, then the cells, and return these."""
