@@ -35,7 +35,6 @@ def save(folder: Path, method: Method, step: int, keep: int) -> Path:
         OPTIMISERS: _optimiser_tensors(method.optimisers),
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for unfinished in folder.glob(".*writing-*"):  # of a process that was killed
             shutil.rmtree(unfinished)
         with written_folder(target) as temporary:

@@ -1,11 +1,13 @@
 """Rows as inputs: the same whether the data is held on the device or read from disk."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 
 from sao.data.batches import Batches
-from sao.data.rows import SelectedRows
+from sao.data.rows import SelectedRows, read_rows
 from sao.data.samples import Images, Vectors
 from sao.randomness import batch_rows
 
@@ -80,3 +82,19 @@ def test_labels_are_those_of_the_rows(pixels):
     found = Batches(Images(pixels, labels), DEVICE).labels(torch.tensor([8, 3, 49]))
     assert found.tolist() == [1, 3, 0]
     assert found.dtype == torch.int64
+
+
+def test_announced_rows_are_read_ahead_and_rows_that_are_held_need_no_announcement(pixels, monkeypatch):
+    readers: list[str] = []
+
+    def noted(array, chosen, into):
+        readers.append(threading.current_thread().name)
+        read_rows(array, chosen, into)
+
+    monkeypatch.setattr("sao.data.read_ahead.read_rows", noted)
+    held, read = Batches(Images(pixels), DEVICE), Batches(Images(pixels), DEVICE, resident_bytes=0)
+    rows = torch.tensor([3, 1, 40])
+    for batches in (held, read):
+        batches.announce(rows)
+        assert torch.equal(batches.inputs(rows), Images(pixels).inputs(rows.numpy()))
+    assert readers == ["reading ahead"]

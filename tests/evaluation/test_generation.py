@@ -1,4 +1,5 @@
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from sao.evaluation import (
     kernel_distance,
     precision_recall,
 )
-from sao.evaluation.extractors import INCEPTION_VARIABLE, inception_weights
+from sao.evaluation.extractors import INCEPTION_SHA256, INCEPTION_URL, INCEPTION_VARIABLE, inception_weights
 from sao.evaluation.generation import _check_images
 
 
@@ -237,3 +238,17 @@ def test_two_images_of_each_are_enough_and_one_is_not():
     _check_images("real_images", np.zeros((2, 4, 4, 1), np.uint8))
     with pytest.raises(InputError, match="real_images has 1 images: give at least two"):
         _check_images("real_images", np.zeros((1, 4, 4, 1), np.uint8))
+
+
+def test_weights_are_fetched_where_asked_for_checked_by_their_digest_and_in_silence(tmp_path, monkeypatch):
+    asked: list[dict] = []
+
+    def fetched(url, place, **options):
+        asked.append({"url": url, **options})
+        Path(place).write_bytes(b"weights")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", fetched)
+    cached = tmp_path / "hub" / "checkpoints" / Path(INCEPTION_URL).name
+    assert inception_weights(download=True) == cached  # folders on the way are made
+    assert inception_weights(download=True) == cached
+    assert asked == [{"url": INCEPTION_URL, "hash_prefix": INCEPTION_SHA256, "progress": False}]  # once

@@ -144,3 +144,10 @@ def test_a_graph_that_falls_apart_has_every_part_among_its_eigenvectors(dimensio
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(dimensions), atol=1e-5)
     assert matched_accuracy(manifold_clusters(features, 10, "spectral", seed=2), labels) == 1
     assert proposed_clusters(features).k == 10
+
+
+def test_of_a_few_samples_every_coordinate_can_be_had():
+    """As many as there are samples, of which an iteration finds all but one at most."""
+    values, vectors = spectral_coordinates(torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), 6)
+    assert values[0] == pytest.approx(1)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(6), atol=1e-6)

@@ -55,6 +55,11 @@ def test_a_copy_counts_where_the_reals_themselves_repeat(reals):
     assert found.count == 2
 
 
+def test_samples_may_come_from_a_generator_with_their_graph(reals):
+    samples = torch.from_numpy(reals[:3]).float().requires_grad_()
+    assert memorised(samples, reals).nearest.tolist() == [0, 1, 2]
+
+
 def test_fresh_real_data_is_not_called_memorised(digits):
     assert memorised(digits[2], digits[0]).share.value < 0.03
 

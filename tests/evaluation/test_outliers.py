@@ -50,3 +50,12 @@ def test_no_more_references_are_compared_than_allowed(monkeypatch):
 def test_where_nothing_is_usual_nothing_is_strange(features):
     assert not outliers(features).any()
     assert not outliers(features, np.zeros((len(features), 8, 8, 1), np.uint8)).any()
+
+
+def test_the_first_guess_at_what_is_usual_does_not_depend_on_units():
+    """One column is in thousandths; the rows that are strange in it must not be drowned by the other."""
+    table = np.random.default_rng(0).normal(size=(200, 2))
+    table[:15, 0] += 10
+    expected = module._distances(table, rounds=1)
+    assert expected[:15].min() > expected[15:].max()
+    np.testing.assert_allclose(module._distances(table * [1, 1000], rounds=1), expected, rtol=1e-6)

@@ -52,5 +52,6 @@ def test_clusters_of_kmeans_are_those_of_the_usual_protocol():
         assert found[name].value == pytest.approx(expected[name].value)
         assert found[name].std == pytest.approx(expected[name].std)
         assert found[name].protocol["chance"] < found[name].value
+    assert kmeans_clusters(features, labels, 5, repeats=1) == kmeans_clusters(features, labels, 5, repeats=1, seed=0)
     assert found["purity_swapped"].value < found["purity"].value
     assert (found["purity"].protocol["k"], found["purity"].protocol["restarts"]) == (5, 4)

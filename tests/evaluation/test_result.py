@@ -2,13 +2,16 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from sao.evaluation import Metric, as_grid, as_table, write_json
+from sao.errors import InputError
+from sao.evaluation import Metric, as_grid, as_table, read_json, write_json
+from sao.evaluation.result import accuracy
 
 
 def test_json_round_trip_of_numpy_and_torch_values(tmp_path):
@@ -85,3 +88,33 @@ def test_grid_keeps_to_the_width():
     assert max(map(len, lines)) <= 60
     assert sum(line.startswith("| learnt") for line in lines) == 5
     assert sum(line.count("0.500") for line in lines) == 9
+
+
+def test_an_accuracy_is_a_share_of_samples_and_over_restarts_its_mean_and_deviation():
+    once = accuracy("svm", torch.tensor([True, False, True, True]), {"C": 1})
+    assert (once.value, once.std, once.protocol) == (0.75, None, {"C": 1})
+    restarts = np.array([[True, True, False, False], [True, True, True, True], [True, True, True, False]])
+    often = accuracy("kmeans", restarts, {"k": 2})
+    assert often.value == pytest.approx(0.75)
+    assert often.std == pytest.approx(np.std([0.5, 1, 0.75]))
+    assert often.protocol == {"k": 2}
+    assert often.right is restarts
+
+
+def test_a_metric_stays_what_was_measured():
+    with pytest.raises(FrozenInstanceError):
+        Metric("svm", 0.5).value = 0.9  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_what_was_written_is_read(tmp_path):
+    write_json(tmp_path / "a.json", [Metric("svm", 0.5, 0.25, {"k": 3}), Metric("raw/svm", math.nan)])
+    assert [row["name"] for row in read_json(tmp_path / "a.json")] == ["svm", "raw/svm"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1]", '[{"name": "svm"}]', '[{"name": "svm", "value": "0.5", "std": null, "protocol": {}}]']
+)
+def test_what_holds_no_metrics_is_refused(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(InputError, match=r"a\.json is there and holds no metrics"):
+        read_json(tmp_path / "a.json")

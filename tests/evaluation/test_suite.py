@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
@@ -5,6 +7,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from sao.errors import InputError
 from sao.evaluation import DEFAULT, UNLABELLED, Features, evaluate, kmeans_accuracy, linear_svm, load_features
+from sao.evaluation.rank import uniformity
 
 
 @pytest.fixture
@@ -97,6 +100,9 @@ def test_bad_feature_files(tmp_path):
     np.savez(tmp_path / "other.npz", images=np.ones(3))
     with pytest.raises(InputError, match="holds images"):
         load_features(tmp_path / "other.npz")
+    np.savez(tmp_path / "half.npz", x_train=np.ones((3, 2)), y_train=np.arange(3))
+    with pytest.raises(InputError, match="holds x_train, y_train"):
+        load_features(tmp_path / "half.npz")
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(InputError, match="cannot be read"):
         load_features(tmp_path / "text.npz")
@@ -168,3 +174,22 @@ def test_progress_names_the_representation_and_the_metric(splits):
     said: list[str] = []
     evaluate(train, test, ["knn1"], reference={"raw": (train, test)}, progress=said.append)
     assert said == ["knn1", "raw: knn1"]
+
+
+def test_folds_are_dealt_class_by_class_in_the_order_of_the_draw():
+    """Literally: a sort that is not stable deals differently on another processor."""
+    from sao.evaluation.folds import fold_of
+
+    labels = np.arange(200) % 3
+    draw = np.random.default_rng(4).permutation(200)
+    dealt = [row for label in range(3) for row in draw if labels[row] == label]
+    expected = np.empty(200, dtype=int)
+    expected[dealt] = np.arange(200) % 5
+    assert fold_of(labels, seed=4).tolist() == expected.tolist()
+
+
+def test_a_part_of_many_samples_is_drawn_by_the_seed(splits, monkeypatch):
+    monkeypatch.setattr("sao.evaluation.suite.uniformity", partial(uniformity, limit=50))
+    found = [evaluate(*splits, metrics=["uniformity"], seed=seed)[0] for seed in (3, 4)]
+    assert [metric.protocol["seed"] for metric in found] == [3, 4]
+    assert found[0].value != found[1].value

@@ -54,6 +54,7 @@ def test_accuracy_is_that_of_linear_svc_with_the_chosen_cost(digits):
     reference = LinearSVC(C=metric.protocol["C"], dual=False).fit(train_x, train_y).score(test_x, test_y)  # pyright: ignore[reportArgumentType]
     assert metric.value == pytest.approx(reference, abs=0.002)
     assert metric.protocol["n_train"] == len(train_x)
+    assert metric.protocol["C_candidates"] == [1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0]
 
 
 def test_chosen_cost_is_the_best_on_the_held_out_part_of_train(digits):

@@ -1,5 +1,6 @@
 import math
 import re
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -28,6 +29,8 @@ def test_verdict_yes_when_the_features_know_the_classes(splits):
     good = (Features(informative(train.labels, 0.05), train.labels), Features(informative(test.labels, 0.05), test.labels))
     result = judge(*good, raw=(train.values, test.values), untrained=(train.values[:, ::2], test.values[:, ::2]))
     assert result.better is True
+    with pytest.raises(FrozenInstanceError):  # nor can it be made to say so afterwards
+        result.better = False  # pyright: ignore[reportAttributeAccessIssue]
     assert result.sentence.startswith("Yes")
     assert {"svm", "raw/svm", "pca/svm", "untrained/svm", "pca/effective_rank"} <= {m.name for m in result.metrics}
     pca = next(metric for metric in result.metrics if metric.name == "pca/svm")
@@ -183,12 +186,13 @@ def test_the_verdict_gives_the_caution_where_nothing_could_be_measured(splits):
     assert "3 samples are too few to score" in judge(*bare, raw=(train.values, three.values)).sentence
 
 
-def test_the_test_over_restarts_is_that_of_a_normal_difference():
+@pytest.mark.parametrize("restarts", [2, 4])
+def test_the_test_over_restarts_is_that_of_a_normal_difference(restarts):
     """A sample's share of right restarts, its variance over samples, and the restarts' own; two-sided."""
     draws = np.random.default_rng(0)
-    ours, theirs = draws.random((4, 50)) < 0.6, draws.random((4, 50)) < 0.5
+    ours, theirs = draws.random((restarts, 50)) < 0.6, draws.random((restarts, 50)) < 0.5
     difference = ours.mean(axis=0) - theirs.mean(axis=0)
-    variance = difference.var(ddof=1) / 50 + sum(runs.mean(axis=1).var(ddof=1) / 4 for runs in (ours, theirs))
+    variance = difference.var(ddof=1) / 50 + sum(runs.mean(axis=1).var(ddof=1) / restarts for runs in (ours, theirs))
     found = paired(ours, theirs)
     assert found.p == pytest.approx(2 * norm.sf(abs(difference.mean()) / math.sqrt(variance)))
 
