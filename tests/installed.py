@@ -82,18 +82,17 @@ def learn_and_read() -> None:
 
 
 def use_shipped_models() -> None:
+    """By name: features of a folder, and generated samples."""
     import numpy as np
 
     import sao
 
-    if not (Path(str(sao.__file__)).parent / "models" / "mnist16").is_dir():
-        print("this wheel ships no model")
-        return
-    model = sao.load("mnist16")
-    images = np.zeros((3, 16, 16, 1), np.uint8)
-    features = model.embed(images)
-    assert features.shape[0] == 3
+    works("embed", "mnist16", "pictures", "-o", "shipped.npz")
+    features = np.load("shipped.npz")["features"]
+    assert features.shape[0] == 40
     assert np.isfinite(features).all()
+    works("sample", "mnist16", "-n", "4", "-o", "digits.png")
+    assert sao.load("mnist16").sample(3).shape == (3, 16, 16, 1)
 
 
 def name_missing_extras() -> None:

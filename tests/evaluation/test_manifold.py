@@ -110,6 +110,7 @@ def test_small_and_degenerate_data_are_clustered():
     assert matched_accuracy(manifold_clusters(doubles, 2), np.repeat([0, 1], 30)) == 1.0
 
 
+@pytest.mark.slow  # numba compiles it for 20 seconds first
 def test_umap_where_it_is_installed_finds_groups():
     pytest.importorskip("umap", exc_type=ImportError)
     points, labels = blobs()

@@ -61,7 +61,8 @@ PAPER_SCALE: Mapping[str, Mapping[str, Recipe]] = {
 # At the scale of a processor: narrow heads, AdamW, and crops that leave something to be seen of 16x16 pixels. Each makes as
 # many steps as take about three minutes of one core.
 RATES = ("3e-4", "1e-3", "3e-3")
-_CPU = {"train.batch": "128", "train.schedule": "cosine"}
+_SELDOM = {"log.evaluate_every": "500"}  # a look at a run takes as long as 40 steps of these learners
+_CPU = {"train.batch": "128", "train.schedule": "cosine", **_SELDOM}
 _HEADS = _method({"hidden_size": "256", "projection_size": "64", "view.crop": "0.2"})
 _STRONG = {"view.jitter": "[0.4, 0.4, 0.4, 0.1]", "view.blur": "0"}
 _BOTH = {"second_view.crop": "0.2", "predictor_size": "256"}
@@ -94,6 +95,6 @@ CPU_SCALE: Mapping[str, Recipe] = {
         **_method({"decoder.width": "64", "decoder.depth": "2", "decoder.heads": "4"}),
     },
     "ddpm": {**_CPU, **_UNET, "train.batch": "64", "train.steps": "250"},
-    "ours": {"train.schedule": "cosine", "train.steps": "600"},
+    "ours": {"train.schedule": "cosine", "train.steps": "600", **_SELDOM},
     "supervised": {**_CPU, "train.steps": "3000"},
 }
