@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from sao import randomness
-from sao.randomness import batch_rows, derived_seed, generator, normal, permuted, uniform
+from sao.randomness import batch_rows, derived_seed, generator, names_of, normal, permuted, uniform
 
 ALL = slice(0, 64)
 
@@ -228,3 +228,16 @@ def test_every_row_has_its_own_moments():
     n = 4096
     means = normal(3, "a", 7, slice(0, 500), (n,), "cpu").double().mean(1) * n**0.5
     assert stats.kstest(means.numpy(), "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (1, 2, 3)])
+def test_a_name_is_made_of_every_bit_of_a_row_and_of_its_place(shape):
+    """Literally: the name decides the noise of a sample, which must be the same tomorrow."""
+    rows = torch.linspace(-2, 3, 24).reshape(4, *shape)
+    apart, names = 0x9E3779B97F4A7C15, names_of(rows)
+    for name, row in zip(names.tolist(), rows.flatten(1).numpy(), strict=True):
+        bits = [int(number) for number in row.view("int32")]
+        expected = sum(splitmix64(splitmix64(one) + (place + 1) * apart) for place, one in enumerate(bits))
+        assert name % 2**64 == expected % 2**64
+    assert names_of(rows[[2, 0]]).tolist() == names[[2, 0]].tolist()
+    assert len(set(names_of(torch.eye(6)).tolist())) == 6  # the same numbers in other places

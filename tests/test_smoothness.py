@@ -502,3 +502,11 @@ def test_jacobian_norm_names_the_wrong_argument(change, error, name):
 def test_the_parts_name_the_wrong_argument(call, error, name):
     with pytest.raises(error, match=rf"^{name} "):
         call(torch.ones(2, 3))
+
+
+def test_a_function_that_is_zero_everywhere_has_norms_of_zero():
+    """A collapsed network: nothing that it returns differs, also not from copies of one sample."""
+    audit = jacobian_audit(lambda x: 0 * x[:, :2], torch.randn(3, 4, generator=seeded(0)))
+    assert not audit.estimates.any()
+    assert audit.exact is not None
+    assert not audit.exact.any()

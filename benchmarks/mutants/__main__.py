@@ -39,34 +39,36 @@ FILES = (
 GAN_STEP, VIEWS_STEP = "tests/methods/test_structural_step.py", "tests/methods/test_baseline_steps.py"
 VIEW_LEARNERS = ["tests/methods/test_view_steps.py", "tests/methods/test_view_learners.py"]
 EVERY_METHOD = "tests/methods/test_every_method.py"
+CONTROLS = "tests/methods/test_controls.py"  # of every method too, and quicker
+LIBRARIES = "tests/methods/test_library_imports.py"
 DEFAULTS = "tests/methods/test_published_options.py"  # of every file of methods: it is quick
 ALSO = {
     "sao/engine/loop.py": ["tests/test_distributed.py"],
     "sao/randomness.py": ["tests/data/test_batches.py"],
     "sao/data/split.py": ["tests/data/test_user_tables.py", "tests/data/test_user_arrays.py", "tests/data/test_user_images.py"],
-    "sao/methods/adversarial.py": [GAN_STEP, "tests/methods/test_structural.py"],
-    "sao/methods/architecture.py": [GAN_STEP, "tests/methods/test_controls.py", "tests/test_config.py"],
-    "sao/methods/biggan.py": [GAN_STEP, "tests/methods/test_controls.py"],
+    "sao/methods/adversarial.py": [GAN_STEP, "tests/methods/test_structural.py", CONTROLS],
+    "sao/methods/architecture.py": [GAN_STEP, CONTROLS, "tests/test_config.py"],
+    "sao/methods/biggan.py": [GAN_STEP, CONTROLS],
     "sao/methods/hinge.py": [GAN_STEP],
     "sao/methods/byol.py": VIEW_LEARNERS,
     "sao/methods/dino.py": VIEW_LEARNERS,
     "sao/methods/nnclr.py": VIEW_LEARNERS,
     "sao/methods/swav.py": VIEW_LEARNERS,
     "sao/methods/diffusion.py": ["tests/methods/test_ddpm.py"],
-    "sao/methods/method.py": [GAN_STEP, "tests/methods/test_controls.py", "tests/methods/test_health.py", EVERY_METHOD],
+    "sao/methods/method.py": [GAN_STEP, CONTROLS, "tests/methods/test_health.py", EVERY_METHOD],
     "sao/methods/players.py": [GAN_STEP, "tests/methods/test_structural.py", EVERY_METHOD],
     "sao/methods/self_conditioned.py": ["tests/methods/test_reclustering.py", EVERY_METHOD],
     "sao/methods/stylegan2.py": [EVERY_METHOD],
     "sao/methods/optimisers.py": [VIEWS_STEP, "tests/methods/test_simclr.py"],
-    "sao/methods/random.py": ["tests/methods/test_controls.py"],
+    "sao/methods/random.py": [CONTROLS],
     "sao/methods/simclr.py": [VIEWS_STEP],
-    "sao/methods/supervised.py": [VIEWS_STEP, "tests/methods/test_controls.py"],
-    "sao/methods/vicreg.py": [VIEWS_STEP, "tests/methods/test_controls.py"],
+    "sao/methods/supervised.py": [VIEWS_STEP, CONTROLS],
+    "sao/methods/vicreg.py": [VIEWS_STEP, CONTROLS],
     "sao/methods/views.py": [VIEWS_STEP, "tests/methods/test_simclr.py", *VIEW_LEARNERS],
-    "sao/methods/__init__.py": [EVERY_METHOD, "tests/methods/test_controls.py"],
-    "sao/methods/diffusers_import.py": ["tests/methods/test_ddpm.py"],
-    "sao/methods/lightly_import.py": ["tests/methods/test_view_learners.py"],
-    "sao/methods/timm_import.py": ["tests/methods/test_mae.py"],
+    "sao/methods/__init__.py": [EVERY_METHOD, CONTROLS, "tests/test_config.py"],
+    "sao/methods/diffusers_import.py": [LIBRARIES, "tests/methods/test_ddpm.py"],
+    "sao/methods/lightly_import.py": [LIBRARIES, "tests/methods/test_simclr.py"],
+    "sao/methods/timm_import.py": [LIBRARIES, "tests/methods/test_mae.py"],
     "sao/evaluation/extractors.py": ["tests/evaluation/test_generation.py"],
     "sao/evaluation/features.py": ["tests/evaluation/test_suite.py"],
     "sao/evaluation/fidelity.py": ["tests/evaluation/test_generation.py"],
@@ -127,8 +129,8 @@ def tests_of(file: str) -> list[str]:
     """tests/x/test_y*.py for sao/x/y.py, and what `ALSO` adds; where there is nothing, the tests of the folder."""
     path = Path(file).relative_to("sao")
     own = sorted(str(found.relative_to(ROOT)) for found in (ROOT / "tests" / path.parent).glob(f"test_{path.stem}*.py"))
-    also = [*ALSO.get(file, []), *([DEFAULTS] if path.parent.name == "methods" else [])]
-    return list(dict.fromkeys([*own, *also])) or [str(Path("tests") / path.parent)]
+    first = [DEFAULTS] if path.parent.name == "methods" else []  # what runs at import is a line of no test: in this order
+    return list(dict.fromkeys([*first, *own, *ALSO.get(file, [])])) or [str(Path("tests") / path.parent)]
 
 
 def _try_file(folder: Path, file: str, chosen: list[Mutant], until: float) -> None:

@@ -5,7 +5,7 @@ import tiny
 import torch
 
 from sao.errors import InputError
-from sao.methods.architecture import GeneratorOptions, ResNetOptions
+from sao.methods.architecture import GeneratorOptions, ResNetOptions, UNetOptions
 from sao.networks import PlainResNet, ResNet
 from sao.networks.layers import ELU, ReLU
 
@@ -52,7 +52,8 @@ def test_patches_make_a_smaller_image_of_more_channels(norm):
 
 
 def test_falling_channels_are_those_of_images():
-    assert len(list(GeneratorOptions(width=4, depth=1, falling=True).build((1, 16, 16)).parameters())) > 0
+    plain, falling = (GeneratorOptions(width=8, depth=1, falling=falls).build((1, 16, 16)) for falls in (False, True))
+    assert sum(map(torch.numel, falling.parameters())) < sum(map(torch.numel, plain.parameters()))
     with pytest.raises(InputError, match=r"method\.generator\.falling is for images"):
         GeneratorOptions(falling=True).build((7,))
 
@@ -60,3 +61,8 @@ def test_falling_channels_are_those_of_images():
 def test_one_pass_does_not_go_with_parts_of_a_batch():
     with pytest.raises(InputError, match=r"one_pass keeps the whole batch in memory"):
         tiny.method(method__one_pass=True, method__micro_batch=2)
+
+
+def test_images_that_cannot_be_halved_at_all_are_refused_in_one_line():
+    with pytest.raises(InputError, match=r"images of 9x9 cannot be halved 1 times: set --encoder\.multipliers or --data\.size"):
+        UNetOptions(channels=4).build((1, 9, 9))

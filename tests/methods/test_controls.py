@@ -1,12 +1,15 @@
 """The two ends of every comparison share the interface of the method between them."""
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 import tiny
 import torch
 
+from sao import distributed
 from sao.engine.features import extract
 from sao.errors import InputError
-from sao.methods import METHODS, Method, generative
+from sao.methods import METHODS, Context, Method, OtherRun, generative
 from sao.methods.architecture import ResNetOptions
 from sao.methods.supervised import Supervised
 
@@ -95,3 +98,40 @@ def test_supervised_can_embed_without_labels():
     assert method.features(inputs()).shape == (16, 8)
     with pytest.raises(InputError, match="needs labels"):
         tiny.config(method="supervised").build_method((1, 8, 8), 100, classes=None)
+
+
+SUMMED = {name: {"method": name} for name in METHODS if name != "random"} | {"one pass": {"method__one_pass": "true"}}
+
+
+@pytest.mark.parametrize("options", SUMMED.values(), ids=SUMMED)
+def test_processes_add_up_the_gradients_of_all_that_is_updated(options, monkeypatch):
+    """Looked at before they would be sent: a single process, as here, sends nothing."""
+    summed: list[torch.Tensor] = []
+
+    def noted(parameters, *others):
+        summed.extend(parameters)
+        assert all(isinstance(other, torch.Tensor) for other in others)
+
+    monkeypatch.setattr(distributed, "sum_gradients", noted)
+    method = tiny.method(**options)
+    method.step(tiny.batch(), 0)
+    groups = [group for optimiser in method.optimisers.values() for group in optimiser.param_groups]
+    assert {id(parameter) for parameter in summed} == {id(parameter) for group in groups for parameter in group["params"]}
+
+
+@pytest.mark.parametrize("chosen", ["bfloat16", "tf32"])
+def test_passes_are_made_in_the_precision_that_was_chosen(chosen):
+    method = tiny.method(method="random")
+    setattr(method, f"{chosen}_passes", True)
+    with method.passes(inputs()):
+        assert torch.is_autocast_enabled("cpu") == (chosen == "bfloat16")
+        assert torch.get_float32_matmul_precision() == ("high" if chosen == "tf32" else "highest")
+
+
+def test_what_a_method_is_told_of_its_run_and_of_others_stays_as_it_is():
+    context = Context(shape=(1, 8, 8), samples=100, batch=10, steps=5, seed=0)
+    with pytest.raises(FrozenInstanceError):
+        context.batch = 20  # pyright: ignore[reportAttributeAccessIssue]
+    other = OtherRun("runs/other", METHODS["random"](name="random"), None, 0)
+    with pytest.raises(FrozenInstanceError):
+        other.seed = 1  # pyright: ignore[reportAttributeAccessIssue]

@@ -172,6 +172,7 @@ def test_features_are_taken_from_noised_images_at_their_time():
     torch.testing.assert_close(method.features(inputs()), expected)
     assert float(method.feature_noise.std()) == pytest.approx(1, abs=0.3)
     assert not torch.equal(method.feature_noise, ddpm(seed=1).feature_noise)
+    assert "feature_noise" not in method.state_dict()  # the seed is enough to make it
     assert not torch.allclose(ddpm().features(inputs()), method.features(inputs()), atol=1e-4)
 
 
@@ -187,6 +188,13 @@ def test_times_are_spread_over_the_whole_way():
     assert times.shape == (512,)
     assert times.min() < 20
     assert times.max() > 980
+
+
+def test_passes_are_compiled_where_that_is_asked_for():
+    method = ddpm()
+    assert not method.compiled_passes
+    method.compile_passes()
+    assert method.compiled_passes
 
 
 def test_the_loss_falls_on_digits():
