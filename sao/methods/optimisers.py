@@ -64,7 +64,7 @@ class MomentumSGD(torch.optim.SGD):
     found_inf: Tensor | None = None
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
-        super().__init__(list(parameters), lr=lr, momentum=MOMENTUM)
+        super().__init__(list(parameters), lr=lr)
         self.decay = weight_decay
 
     @torch.no_grad()
