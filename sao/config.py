@@ -1,6 +1,6 @@
 """Every option of a run in one strict model. A preset is a YAML file that changes some of them; a dotted flag changes one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -122,6 +122,10 @@ class Config(Strict):
     def warmup_steps_for(self, samples: int) -> int:
         return self.train.warmup_epochs * self._steps_per_epoch(samples)
 
+    def by_name(self) -> dict[str, Any]:
+        """Every option by its dotted name, in values that JSON holds."""
+        return dict(_flat(self.model_dump(mode="json")))
+
     def _steps_per_epoch(self, samples: int) -> int:
         return max(1, samples // self.train.batch)
 
@@ -175,6 +179,14 @@ def load(path: Path) -> Config:
     if written != FORMAT:
         raise InputError(f"{path} has format {written!r}, and this version of sao reads format {FORMAT}")
     return build(values, origin=str(path))
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
 
 
 def _mapping(text: str, origin: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -43,7 +42,7 @@ def shared_config(config: Config, name: str) -> Config:
 
 def check_no_paths(config: Config) -> None:
     """A method that learnt from another run knows where that was."""
-    for key, value in _flat(config.model_dump(mode="json")):
+    for key, value in config.by_name().items():
         if isinstance(value, str) and os.path.isabs(value):
             raise InputError(f"the run's option {key} is a path of this machine, {value}: such a run cannot be given away")
 
@@ -118,17 +117,9 @@ def _comparable(config: Config) -> dict[str, Any]:
     """Options by their dotted names, but for what decides nothing that is learnt."""
     return {
         key: value
-        for key, value in _flat(config.model_dump(mode="json"))
+        for key, value in config.by_name().items()
         if not key.startswith("log.") and key not in ("data.folder", "train.threads", "train.device", "train.timeout_seconds")
     }
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def _numbers(run: Run, step: int) -> list[str]:

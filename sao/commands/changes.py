@@ -1,8 +1,5 @@
 """What it means for a run to go on with other options: which ones, and what the length does to the learning rates."""
 
-from collections.abc import Iterator
-from typing import Any
-
 from sao.config import Config
 from sao.engine.schedule import learning_rate_factor
 from sao.errors import InputError
@@ -10,7 +7,7 @@ from sao.errors import InputError
 
 def described_changes(before: Config, after: Config, samples: int, done: int) -> list[str]:
     """A line for each option that is another now, and one for the consequence of another length."""
-    old, new = (dict(_flat(config.model_dump(mode="json"))) for config in (before, after))
+    old, new = (config.by_name() for config in (before, after))
     lines = [
         f"{key} is {new.get(key)} from here on; it was {old.get(key)}" for key in old | new if old.get(key) != new.get(key)
     ]
@@ -32,11 +29,3 @@ def described_changes(before: Config, after: Config, samples: int, done: int) ->
             "steps from the start would have given"
         )
     return lines
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
