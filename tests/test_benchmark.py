@@ -12,6 +12,7 @@ from sao.cli import main
 from sao.config import Config, load_preset
 from sao.engine import device
 from sao.errors import InputError
+from sao.machine import processor_name
 from sao.methods import Batch, compiled
 
 SMALL = {
@@ -80,7 +81,7 @@ def test_the_command_measures_everything_in_one_run(monkeypatch, capsys):
     monkeypatch.setattr(measure, "_gemm_rate", lambda seconds: 1e15)  # a ceiling that no convolution here reaches
     assert main(bench("--json", "--batch", "10")) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["batch"], found["steps"]) == (10, 1)
+    assert (found["batch"], found["steps"], found["processor"]) == (10, 1, processor_name())
     assert found["images_per_second"] == pytest.approx(10 / found["seconds"]["median"])
     assert found["times_as_fast_as_literal"] == found["literal"]["seconds"]["median"] / found["seconds"]["median"]
     assert found["memory_of_literal"] == found["peak_gb"] / found["literal"]["peak_gb"]

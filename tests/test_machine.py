@@ -1,6 +1,7 @@
 """Cores and memory that a container leaves to a process, from files as the kernel writes them."""
 
 import os
+import platform
 import subprocess
 import sys
 
@@ -74,3 +75,10 @@ print(before, peak_memory() - before)
     if before > 2**28:
         pytest.skip("this system does not let a process reset its peak")
     assert grown == pytest.approx(2**27, rel=0.2)
+
+
+def test_the_name_of_the_processor(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "PROCESSORS", tmp_path / "cpuinfo")
+    assert machine.processor_name() == (platform.processor() or platform.machine())
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Some Maker 9 @ 2.0 GHz\n\nmodel name\t: Another\n")
+    assert machine.processor_name() == "Some Maker 9 @ 2.0 GHz"

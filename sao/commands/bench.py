@@ -8,6 +8,7 @@ from typing import Any
 
 from sao.config import Config, load_preset
 from sao.errors import InputError
+from sao.machine import processor_name
 
 SPIRALS = (2,), 10_000
 DIGITS = 1437, 8, 1  # as in KNOWN: samples, size, channels
@@ -82,6 +83,7 @@ def measure(
         "threads": torch.get_num_threads(),
         "steps": steps,
         "torch": torch.__version__,
+        "processor": processor_name(),
         "seconds": asdict(seconds),
         "images_per_second": batch / seconds.median,
         "phases": measuring.phases(lambda: ours.learn(batch_of_a_step, steps + 1)),
@@ -158,7 +160,7 @@ def _for_data(config: Config, by_hand: dict[str, str] | None) -> tuple[Config, t
 def _as_text(m: dict[str, Any]) -> str:
     seconds = m["seconds"]
     lines = [
-        f"{m['preset']}, batch {m['batch']}, {m['threads']} threads, torch {m['torch']}, {m['steps']} steps",
+        f"{m['preset']}, batch {m['batch']}, {m['threads']} threads, torch {m['torch']}, {m['processor']}, {m['steps']} steps",
         f"step         {seconds['median']:.3f} s median ({seconds['fastest']:.3f} to {seconds['slowest']:.3f}), "
         f"{m['images_per_second']:.1f} images/s",
         f"memory       {m['peak_gb']:.2f} GB peak",

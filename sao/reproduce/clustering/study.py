@@ -1,7 +1,6 @@
 """sao reproduce clustering: train and judge every cell that is not done yet, then write what was found."""
 
 import json
-import platform
 import time
 import warnings
 from dataclasses import replace
@@ -25,6 +24,7 @@ from sao.evaluation.partitions import ari, matched_samples, nmi
 from sao.evaluation.result import Metric, accuracy, write_json
 from sao.evaluation.verdict import pca
 from sao.files import write_text
+from sao.machine import processor_name
 from sao.methods import Method
 from sao.reproduce.clustering.benchmark import COMPONENTS, OURS
 from sao.reproduce.clustering.over_time import write_curves
@@ -156,4 +156,4 @@ def _test(pair: tuple[Features, Features | None]) -> Features:
 
 
 def _machine() -> dict[str, object]:
-    return {"threads": torch.get_num_threads(), "machine": platform.processor() or platform.machine()}
+    return {"threads": torch.get_num_threads(), "machine": processor_name()}

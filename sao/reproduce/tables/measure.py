@@ -1,6 +1,5 @@
 """Everything that is known of a finished cell, as numbers with their protocols."""
 
-import platform
 import statistics
 from itertools import pairwise
 
@@ -13,6 +12,7 @@ from sao.engine.evaluate import LEARNT, ChosenRows, Pair, Plan, measure, represe
 from sao.engine.pictures import save_samples
 from sao.engine.run import DataFacts, Run
 from sao.evaluation import Metric, evaluate_generation
+from sao.machine import processor_name
 from sao.methods import Method
 from sao.model import Model
 from sao.networks import Encoder
@@ -73,7 +73,7 @@ def _generation(cell: Cell, method: Method, dataset: Dataset) -> list[Metric]:
 
 def _costs(cell: Cell, method: Method) -> list[Metric]:
     device = next(method.parameters()).device
-    facts = {"device": device.type, "threads": torch.get_num_threads(), "machine": platform.processor() or platform.machine()}
+    facts = {"device": device.type, "threads": torch.get_num_threads(), "machine": processor_name()}
     found = [Metric("minutes", training_seconds(Run.open(cell.folder)) / 60, None, facts)]
     encoder = next((module for module in method.modules() if isinstance(module, Encoder)), None)
     if encoder is not None:

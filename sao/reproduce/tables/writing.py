@@ -1,7 +1,6 @@
 """Cells as a table, in Markdown for people and in JSON for programs: mean ± sample standard deviation over the seeds."""
 
 import json
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 
 from sao.evaluation.result import Metric
 from sao.files import write_text
-from sao.machine import usable_cores
+from sao.machine import processor_name, usable_cores
 from sao.reproduce.tables.cells import Cell, Row, Table
 from sao.reproduce.tables.clusterings import CLUSTERED
 
@@ -47,7 +46,7 @@ def facts_of(table: Table, command: str) -> dict[str, str]:
     return {
         "command": command,
         "date": date.today().isoformat(),
-        "machine": f"{usable_cores()} cores, {platform.processor() or platform.machine()}",
+        "machine": f"{usable_cores()} {'core' if usable_cores() == 1 else 'cores'}, {processor_name()}",
         "scale": table.scale,
     }
 
