@@ -117,7 +117,13 @@ def test_shares_of_a_batch_are_the_batch_in_order(monkeypatch):
 
 
 def test_a_checksum_sees_one_bit_and_two_tensors_that_changed_places():
-    tensors = [torch.randn(5, 3), torch.randn(5, 3).double(), torch.tensor(3), torch.tensor([True, False])]
+    tensors = [
+        torch.randn(5, 3),
+        torch.randn(5, 3).double(),
+        torch.tensor(3),
+        torch.tensor([True, False]),
+        torch.ones(2).half(),
+    ]
     base = distributed.checksum(tensors)
     assert base == distributed.checksum([tensor.clone() for tensor in tensors])
     changed = tensors[0].clone()

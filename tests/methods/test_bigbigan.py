@@ -117,6 +117,7 @@ def test_the_features_are_those_of_the_averaged_encoder():
     network = method.average_encoder.network
     torch.testing.assert_close(method.features(images), network.features(images))  # pyright: ignore[reportCallIssue]
     torch.testing.assert_close(method.embeddings(images), network(images)[0])
+    assert not method.features(images.requires_grad_()).requires_grad
 
 
 def test_vectors_are_refused_in_one_line():

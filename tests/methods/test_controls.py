@@ -48,7 +48,7 @@ def test_all_methods_share_one_interface(name):
     assert scalars
     assert set(method.headline) <= scalars.keys()
     assert all(value.ndim == 0 and not value.requires_grad and torch.isfinite(value) for value in scalars.values())
-    features = method.features(inputs())
+    features = method.features(inputs().requires_grad_())  # also where the inputs would make a graph
     assert features.shape == (16, SIZES.get(name, 8))
     assert not features.requires_grad
     assert len(method.embeddings(inputs())) == 16
