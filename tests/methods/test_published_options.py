@@ -121,3 +121,9 @@ def test_the_defaults_are_those_that_were_published(name):
     chosen = [kinds[name] for kinds in (METHODS, ENCODERS) if name in kinds]
     found = [options.model_validate({"name": name}).model_dump(mode="json") for options in chosen]
     assert any({key: one.get(key) for key in PUBLISHED[name]} == PUBLISHED[name] for one in found), found
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_name_of_a_method_is_enough_and_everything_else_has_a_default(name):
+    options = METHODS[name].model_validate({"name": name})
+    assert getattr(options, "spectral_normalisation", False) is False  # a switch that only structural and hinge have
