@@ -11,6 +11,7 @@ from sao.engine.features import extract
 from sao.errors import InputError
 from sao.methods import METHODS, Context, Method, OtherRun, generative
 from sao.methods.architecture import ResNetOptions
+from sao.methods.method import gradient_norm, shorten
 from sao.methods.supervised import Supervised
 
 PLAYERS = {
@@ -135,3 +136,11 @@ def test_what_a_method_is_told_of_its_run_and_of_others_stays_as_it_is():
     other = OtherRun("runs/other", METHODS["random"](name="random"), None, 0)
     with pytest.raises(FrozenInstanceError):
         other.seed = 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(("gradient", "expected"), [([3.0, 4.0], [1.2, 1.6]), ([0.3, 0.4], [0.3, 0.4])])
+def test_a_gradient_is_shortened_to_its_limit_and_a_short_one_stays(gradient, expected):
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.tensor(gradient)
+    shorten([parameter], gradient_norm([parameter]), limit=2.0)
+    torch.testing.assert_close(parameter.grad, torch.tensor(expected))
