@@ -70,14 +70,14 @@ def test_a_trial_tells_what_the_tests_notice_what_they_do_not_and_what_does_not_
 import sys
 sys.path.insert(0, {str(TOOL)!r})
 from pathlib import Path
-import trial
+import pytest, trial  # once, before the forks: importing it takes a second of a busy machine
 from changes import mutants
 folder = Path({str(tmp_path)!r})
 source = (folder / "small.py").read_bytes()
 print("plain", trial.run(folder, ["test_small.py"], 60, 60).code)
 for mutant in mutants("small.py", source):
     trial.change(folder / "small.py", mutant.source)
-    found = trial.run(folder, ["test_small.py"], 60, 1)
+    found = trial.run(folder, ["test_small.py"], 300, 3)
     print(mutant.before, mutant.after, "late" if found.timed_out else found.code, found.failed, sep="|")
 """
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
