@@ -122,6 +122,10 @@ class Config(Strict):
     def warmup_steps_for(self, samples: int) -> int:
         return self.train.warmup_epochs * self._steps_per_epoch(samples)
 
+    def learns_as(self, other: "Config") -> bool:
+        """Whether runs of the two learn the same: how often they are looked at changes nothing."""
+        return self.model_copy(update={"log": other.log}) == other
+
     def by_name(self) -> dict[str, Any]:
         """Every option by its dotted name, in values that JSON holds."""
         return dict(_flat(self.model_dump(mode="json")))

@@ -178,3 +178,10 @@ def test_a_file_that_names_one_number_of_an_optimiser_leaves_the_others_as_they_
     plain = build({"method": {"name": name}}).method
     changed = build({"method": {"name": name, field: {"weight_decay": 0.123}}}).method
     assert getattr(changed, field) == getattr(plain, field).model_copy(update={"weight_decay": 0.123})
+
+
+def test_how_often_a_run_is_looked_at_does_not_change_what_it_learns():
+    config = load_preset("digits")
+    assert load_preset("digits", {"log.evaluate_every": "7", "log.keep": "9"}).learns_as(config)
+    assert not load_preset("digits", {"train.steps": "7"}).learns_as(config)
+    assert not load_preset("digits", {"seed": "7"}).learns_as(config)

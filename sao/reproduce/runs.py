@@ -34,8 +34,8 @@ def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:
 
 
 def check_folder(folder: Path, config: Config) -> None:
-    """Refuse to take a run of other options for this one; how often it was looked at changes nothing."""
-    if (folder / "config.yaml").exists() and Run(folder).config.model_copy(update={"log": config.log}) != config:
+    """Refuse to take a run that learnt something else for this one."""
+    if (folder / "config.yaml").exists() and not Run(folder).config.learns_as(config):
         raise InputError(f"{folder} was trained with other options: choose another --out, or remove it")
 
 

@@ -87,7 +87,7 @@ class Cell:
     def finished(self) -> bool:
         """Whether it was trained with these options, and evaluated."""
         file = self.folder / "config.yaml"
-        return self.evaluation.exists() and file.exists() and load(file) == self.config
+        return self.evaluation.exists() and file.exists() and load(file).learns_as(self.config)
 
 
 Rates = Mapping[tuple[str, str], Mapping[str, str]]  # what a search found, as options, by row and data set
