@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from sao.reproduce.tables.cells import Cell
+
+WIDEST = 42  # letters of a title above a grid
 
 
 def write_sheet(cells: Sequence[Cell], path: Path) -> None:
@@ -25,5 +28,5 @@ def write_sheet(cells: Sequence[Cell], path: Path) -> None:
     for (data, title), cell in grids.items():
         one = axes[lines.index(data), columns.index(title)]
         one.imshow(imread(cell.folder / "samples.png"), interpolation="nearest")
-        one.set_title(f"{title}\n{data}", fontsize=9)
+        one.set_title(f"{fill(title, WIDEST)}\n{data}", fontsize=9)
     figure.savefig(path, dpi=120)
