@@ -32,9 +32,9 @@ def series(preset: str) -> Iterator[tuple[str, str, dict[str, str]]]:
 
 
 def row(name: str, value: str, config: Config, steps: int) -> str:
-    from sao.commands.bench import measure
+    from sao.commands.bench import for_data, measure
 
-    found = measure(config, steps, literal=False)
+    found = measure(*for_data(config), steps, literal=False)
     seconds, total = found["seconds"]["median"], sum(found["phases"].values())
     largest = sorted(found["phases"].items(), key=lambda item: -item[1])[:3]
     shares = ", ".join(f"{phase} {100 * spent / total:.0f} %" for phase, spent in largest)

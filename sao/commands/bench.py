@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> None:
     preset = arguments.preset or ("digits" if arguments.source is None else "own")
     config = load_preset(preset, options)
     _check(config, arguments.steps)
-    config, shape, samples = _for_data(config, options if preset == "own" else None)
+    config, shape, samples = for_data(config, options if preset == "own" else None)
     other = None
     if arguments.against is not None:
         other = load_preset(arguments.against, {} if arguments.batch is None else {"train.batch": arguments.batch})
@@ -136,7 +136,7 @@ def _embedding(method, inputs, steps: int, shape: tuple[int, ...]) -> dict[str, 
     return {"images_per_second": count / path.median, "share_of_bare_forward": forward.median / path.median}
 
 
-def _for_data(config: Config, by_hand: dict[str, str] | None) -> tuple[Config, tuple[int, ...], int]:
+def for_data(config: Config, by_hand: dict[str, str] | None = None) -> tuple[Config, tuple[int, ...], int]:
     """The shape of a sample and how many there are; of own files, whose options are then chosen as `sao train` does."""
     from sao.commands.pricing import KNOWN
 
