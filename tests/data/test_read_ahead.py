@@ -1,6 +1,7 @@
 """One batch ahead: the same values, read while something else is done, and an end without a thread left behind."""
 
 import mmap
+import os
 import signal
 import threading
 from types import SimpleNamespace
@@ -174,15 +175,23 @@ def test_ctrl_c_leaves_no_thread(tmp_path, monkeypatch):
 
 
 def test_ctrl_c_is_heard_while_a_step_waits_for_data(pixels, monkeypatch):
-    may_end = threading.Event()
-    monkeypatch.setattr(read_ahead, "read_rows", lambda *_: may_end.wait(30))
+    reading, may_end = threading.Event(), threading.Event()
+
+    def wait(*_: object) -> None:
+        reading.set()
+        may_end.wait(30)
+        reading.clear()
+
+    monkeypatch.setattr(read_ahead, "read_rows", wait)
     reader = ReadAhead(pixels, CPU)
     reader.announce(FIRST)
-    timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
+    # To the process, as a keyboard sends it: one that a thread raises reaches that thread and wakes nobody.
+    timer = threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             reader.take(FIRST)
+        assert reading.is_set(), "it ended because the data came"
     finally:
         may_end.set()
         timer.join()
