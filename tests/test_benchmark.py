@@ -105,10 +105,12 @@ def test_the_size_of_the_images_can_be_chosen(capsys):
     assert "conv3x3 16>32 6x6 nhwc" in json.loads(capsys.readouterr().out)["ceiling_gflops"]
 
 
-def test_where_there_is_no_literal_step_it_is_left_out(monkeypatch, capsys):
+def test_where_there_is_no_literal_step_that_is_said(monkeypatch, capsys):
     monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
     assert main(bench("--json", "--method.smooth_every", "2")) == 0
-    assert "literal" not in json.loads(capsys.readouterr().out)
+    assert json.loads(capsys.readouterr().out)["literal"] is None
+    assert main(bench("--method.smoothness_weight", "0")) == 0
+    assert "literal      none: it is there for structural with a Jacobian" in capsys.readouterr().out
 
 
 def test_another_preset_is_timed_on_the_same_shape(monkeypatch, capsys, tmp_path):

@@ -148,6 +148,7 @@ def test_every_learner_of_the_cpu_scale_has_the_same_choice():
     rows = {row.name: row for row in table1("cpu").rows}
     assert {rows[name].rates for name in (*TITLES, "ours")} == {("3e-4", "1e-3", "3e-3")}
     assert not any(row.rates for row in table1("paper").rows)
+    assert {rows[name].recipe["train.schedule"] for name in (*TITLES, "ours", "supervised")} == {"cosine"}
 
 
 # --- the scale of the paper ----------------------------------------------------------------------------------------------
