@@ -108,7 +108,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no trial after this time; the next call goes on")
     parser.add_argument("--again", action="store_true", help="only those that no test noticed before")
     parser.add_argument("--report", action="store_true", help="print what was found so far, as results/mutants.md has it")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    for file in arguments.files:
+        if not file.startswith("sao/") or not (ROOT / file).is_file():
+            parser.error(f"{file} is no file of the package: name one as sao/memory.py")
+    return arguments
 
 
 def _chosen(files: list[str], wanted: int) -> dict[str, list[Mutant]]:
