@@ -12,9 +12,9 @@ from sao.machine import usable_cores
 TABLE = {"scale", "data", "rows", "dry_run"}
 # And which of the flags each of them takes.
 TARGETS = {
-    "figure1": {"scale", "data", "rows", "no_search", "search_on", "runs"},
+    "figure1": {"scale", "data", "rows", "no_search", "search_on", "rates", "runs"},
     "figure2": {"controls"},
-    "table1": {*TABLE, "no_search", "search_on"},
+    "table1": {*TABLE, "no_search", "search_on", "rates"},
     **dict.fromkeys(("table2", "table3", "table4", "table5", "samples"), TABLE),
     "compare": {"data", "rows", "dry_run"},
     "clustering": {"data", "rows", "dry_run"},
@@ -77,6 +77,9 @@ def _figure1(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
 
     given = [Path(word) for word in _words("--runs", arguments.runs) or []]
     if given and arguments.rows is None:
+        unused = [flag for flag in ("scale", "data", "no_search", "search_on", "rates") if getattr(arguments, flag)]
+        for name in [*(flag.replace("_", "-") for flag in unused), *options]:
+            raise InputError(f"--{name} is for rows that are trained, and --runs alone trains none: leave it out")
         draw([Source(path, path.name) for path in given], Path(arguments.out or "runs/figure1"), "figure1", _command())
         return
     arguments.rows = arguments.rows or ",".join(FIGURE1)
@@ -129,6 +132,7 @@ def _clustering(arguments: Namespace, seeds: list[int], options: dict[str, str])
 def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str, str]):
     """What the command asks for of a table, and how many runs go at a time."""
     from sao.reproduce.tables.cells import check_options, chosen_data, chosen_rows
+    from sao.reproduce.tables.search import check_scores, read_scores
     from sao.reproduce.tables.study import Study
     from sao.reproduce.tables.table1 import table1
     from sao.reproduce.tables.table2 import table2
@@ -145,13 +149,21 @@ def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str,
     search_on = None if arguments.search_on is None else chosen_data(table, [arguments.search_on])[0]
     if search_on is not None and arguments.no_search:
         raise InputError("--search-on names the data to search on, and --no-search says not to search: give one of them")
-    study = Study(table, rows, data, seeds, options, out, not arguments.no_search, search_on)
+    if arguments.rates is not None and arguments.no_search:
+        raise InputError("--rates names the learning rates to take, and --no-search says to take none: give one of them")
+    scores = None
+    if arguments.rates is not None:
+        scores = read_scores(Path(arguments.rates), table)
+        searched = {source for _, source in scores}
+        search_on = search_on or (searched.pop() if len(searched) == 1 else None)
+        check_scores(scores, rows, data if search_on is None else [search_on], arguments.rates)
+    study = Study(table, rows, data, seeds, options, out, not arguments.no_search, search_on, scores)
     return study, arguments.jobs or _at_a_time(scale)
 
 
 def _check_taken(arguments: Namespace) -> None:
     """A flag of one target is not silently without effect on another."""
-    for flag in ("scale", "data", "rows", "dry_run", "controls", "no_search", "search_on", "runs"):
+    for flag in ("scale", "data", "rows", "dry_run", "controls", "no_search", "search_on", "rates", "runs"):
         if getattr(arguments, flag) not in (None, False) and flag not in TARGETS[arguments.target]:
             raise InputError(f"sao reproduce {arguments.target} does not take --{flag.replace('_', '-')}")
 

@@ -5,14 +5,32 @@ from collections.abc import Mapping
 SPREAD = "network/spread"  # of the directions in a batch: about 1 where they differ, 0 where all are the same
 ALIKE = 0.05
 PATIENCE = 10  # rows of the log in which all were alike, after which it is said; some networks begin so, and leave it
+NEAR = 0.005  # of a loss that all outputs alike would have
+LONGER = 30  # rows: prototypes are frozen at first, and the loss begins there
 
 
 class Collapse:
-    def __init__(self) -> None:
-        self._alike = 0
+    """`uniform_losses` are the values of logged losses at which every output is as likely as every other."""
+
+    def __init__(self, uniform_losses: Mapping[str, float] | None = None) -> None:
+        self._uniform = uniform_losses or {}
+        self._alike = self._stuck = 0
 
     def seen(self, step: int, values: Mapping[str, float]) -> str | None:
         """What there is to say after a row of the log: a collapse, once each time that it happens."""
+        return self._of_spread(step, values) or self._of_loss(step, values)
+
+    def _of_loss(self, step: int, values: Mapping[str, float]) -> str | None:
+        near = [name for name, value in self._uniform.items() if name in values and abs(values[name] - value) < NEAR * value]
+        self._stuck = self._stuck + 1 if near else 0
+        if self._stuck != LONGER:
+            return None
+        return (
+            f"step {step}: {near[0]} has stayed at {self._uniform[near[0]]:.3f}, where all outputs are equally likely, so it "
+            "learns nothing: start again with fewer outputs or prototypes, or a lower learning rate"
+        )
+
+    def _of_spread(self, step: int, values: Mapping[str, float]) -> str | None:
         if SPREAD not in values:
             return None
         self._alike = self._alike + 1 if values[SPREAD] < ALIKE else 0

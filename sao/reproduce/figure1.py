@@ -88,7 +88,10 @@ def _numbers(folder: Path, model: Model, dataset: Dataset, seed: int) -> dict[st
 
 def below(panel: Panel) -> str:
     """The line below a panel."""
-    return ", ".join(f"{NAMED[name]} {100 * value:.1f}" for name, value in panel.numbers.items()) or "no labels to score with"
+    return (
+        ", ".join(f"{NAMED[name]} {100 * value:.1f}" for name, value in panel.numbers.items())
+        or "no labels, or too few samples to score"
+    )
 
 
 def save(panels: Sequence[Panel], stem: Path) -> None:

@@ -16,9 +16,9 @@ WATCH = """
 import ipaddress, os, sys
 
 def refuse(event, arguments):
-    if event == "socket.connect" and isinstance(arguments[1], tuple):
+    if event in ("socket.connect", "socket.sendto", "socket.sendmsg") and isinstance(arguments[1], tuple):
         host = arguments[1][0]
-    elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"):
         host = arguments[0]
     else:
         return
@@ -65,16 +65,19 @@ def test_no_command_asks_the_network_for_anything(tmp_path):
     for index in range(40):
         Image.fromarray(draws.integers(0, 255, (9, 9, 3), dtype=np.uint8)).save(pictures / f"{index}.png")
     small = tiny.words()
-    narrow = ["--encoder.widths", "[4, 8]", "--method.generator.width", "4", "--data.size", "8"]
+    narrow = ["--encoder.widths", "[4, 8]", "--method.generator.width", "4", "--data.size", "8", "--data.held_out", "0.5"]
+    libraries = ("simclr", "mae", "ddpm")  # of lightly, timm and diffusers, which know hubs of weights
     commands = [
         ["train", "--data", "pictures", "--out", "run", "--data.size", "8", *small],
+        *(["train", "digits", "--out", name, *tiny.words(method=name, log__report=False)] for name in libraries),
+        ["train", "digits", "--out", "tracked", *tiny.words(log__tensorboard=True, log__report=False)],
         ["resume", "run", "--train.steps", "9"],
         ["eval", "run"],
         ["embed", "run", "pictures", "-o", "features.npz"],
         ["cluster", "run", "pictures", "-k", "3", "-o", "clusters"],
         ["sample", "run", "-o", "samples.png"],
         ["export", "run", "-o", "plain"],
-        ["ship", "run", "-o", "gift", "--licence", "Apache-2.0"],
+        ["ship", "run", "-o", "shared", "--licence", "Apache-2.0"],
         ["report", "run"],
         ["presets"],
         ["options"],

@@ -1,9 +1,11 @@
 """A run whose network answers alike to everything says so."""
 
+import math
+
 import pytest
 import tiny
 
-from sao.engine.collapse import ALIKE, PATIENCE, Collapse
+from sao.engine.collapse import ALIKE, LONGER, PATIENCE, Collapse
 
 
 def said(values: list[float]) -> list[int]:
@@ -18,6 +20,30 @@ def test_a_collapse_is_said_once_and_a_moment_is_none():
     assert said([low] * (PATIENCE - 1) + [high] + [low] * (PATIENCE - 1)) == []
     assert said([high] + [low] * 30) == [PATIENCE]
     assert said([low] * PATIENCE + [high] + [low] * PATIENCE) == [PATIENCE - 1, 2 * PATIENCE]
+
+
+def test_a_loss_that_stays_where_all_outputs_are_alike_is_said_once():
+    def after(losses: list[float]) -> list[int]:
+        collapse = Collapse({"network/swav": 2.0})
+        rows = [{"network/spread": 0.6, "network/swav": loss} for loss in losses]
+        return [index for index, row in enumerate(rows) if "stayed at 2.000" in (collapse.seen(index, row) or "")]
+
+    assert after([2.001] * 70) == [LONGER - 1]
+    assert after([1.98] * 70) == []
+    assert after([2.0] * (LONGER - 1) + [1.5] + [2.0] * (LONGER - 1)) == []
+
+
+@pytest.mark.parametrize(("name", "option"), [("swav", "prototypes"), ("dino", "outputs")])
+def test_where_a_loss_means_that_outputs_are_alike(name, option):
+    """Equal scores of every output give just that loss."""
+    method = tiny.method(method=name)
+    count = int(tiny.METHODS[name][f"method.{option}"])
+    assert method.uniform_losses is not None
+    ((loss, value),) = method.uniform_losses.items()
+    for weight in method.predictor.parameters():  # pyright: ignore[reportAttributeAccessIssue]
+        weight.data.zero_()
+    assert value == pytest.approx(math.log(count))
+    assert float(method.step(tiny.batch(), 0)[loss]) == pytest.approx(value, rel=1e-5)
 
 
 def test_rows_without_it_are_passed_over():

@@ -1,6 +1,7 @@
 """Ours beside the two-view learners on a folder of images, as a person types it."""
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,6 @@ from sao.cli import main
 from sao.engine.run import Run
 from sao.reproduce.tables.compare import comparison
 from sao.reproduce.tables.table1 import TWO_VIEWS
-
-pytestmark = pytest.mark.slow
 
 DRAWS = np.random.default_rng(0)
 NARROW = ["--encoder.widths", "[4, 8]", "--method.hidden_size", "16", "--method.generator.width", "4"]
@@ -35,14 +34,15 @@ def pictures(tmp_path_factory) -> Path:
     return folder
 
 
-def words(folder: Path, out: Path, *more: str) -> list[str]:
-    given = ["--data", str(folder), "--out", str(out), "--steps", "3", "--jobs", "1", "--data.held_out", "0.4"]
+def words(folder: Path, out: Path, *more: str, jobs: int = 1) -> list[str]:
+    given = ["--data", str(folder), "--out", str(out), "--steps", "3", "--jobs", str(jobs), "--data.held_out", "0.4"]
     return ["reproduce", "compare", *given, *NARROW, *more]
 
 
+@pytest.mark.slow
 def test_rows_are_trained_with_what_fits_the_data_and_measured(pictures, tmp_path, capsys):
     out = tmp_path / "out"
-    assert main(words(pictures, out, "--rows", "byol,ours,raw")) == 0
+    assert main(words(pictures, out, "--rows", "byol,ours,raw", jobs=2)) == 0
     found = {line["row"]: line for line in json.loads((out / "compare.json").read_text())["rows"]}
     assert list(found) == ["byol", "ours", "raw"]
     for line in found.values():
@@ -51,7 +51,7 @@ def test_rows_are_trained_with_what_fits_the_data_and_measured(pictures, tmp_pat
     assert {"minutes", "parameters_encoder"} <= found["byol"]["metrics"].keys() & found["ours"]["metrics"].keys()
     byol, ours = (Run(out / f"runs/{name}-seed0").config for name in ("byol", "ours"))
     assert byol.encoder == ours.encoder
-    assert byol.train.batch == ours.train.batch
+    assert byol.train.batch == ours.train.batch == 36, "half of the samples"
     assert byol.train.steps == 3
     assert "# Comparison on birds" in (out / "compare.md").read_text()
     capsys.readouterr()
@@ -62,13 +62,14 @@ def test_rows_are_trained_with_what_fits_the_data_and_measured(pictures, tmp_pat
 def test_every_row_can_be_built(pictures, tmp_path):
     import torch
 
-    _, cells = comparison(str(pictures), None, [0, 1], {"train.steps": "2"}, str(tmp_path))
+    _, cells = comparison(str(pictures), None, [0, 1], {"train.steps": "2", "data.held_out": "0.4"}, str(tmp_path))
+    assert pickle.loads(pickle.dumps(cells)) == cells, "they are sent to processes"
     names = [*TWO_VIEWS, "ours", "raw", "untrained", "supervised"]
     assert [(cell.row.name, cell.config.seed) for cell in cells] == [(name, seed) for name in names for seed in (0, 1)]
     for cell in cells:
-        assert cell.config.train.batch <= 54
+        assert cell.config.train.batch <= 36
         with torch.device("meta"):
-            cell.config.build_method((3, 8, 8), 108, 2)
+            cell.config.build_method((3, 8, 8), 72, 2)
 
 
 def test_without_labels_there_is_no_row_with_labels_and_other_measures(pictures, tmp_path):
@@ -101,3 +102,13 @@ def test_what_cannot_be_compared_is_one_line(pictures, tmp_path, capsys):
         assert error.startswith("sao: ")
         assert error.count("\n") == 1
     assert not (pictures / "out").exists()
+
+
+def test_too_few_held_out_samples_are_said_before_anything_is_trained(pictures, tmp_path, capsys):
+    out = tmp_path / "out"
+    given = words(pictures, out, "--rows", "byol,raw")
+    given[given.index("0.4")] = "0.1"
+    assert main(given) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "12 samples are held out, too few to score: add --data.held_out 0.27" in line
+    assert not out.exists()

@@ -1,6 +1,7 @@
 """Table 1 and Figure 1 on 8x8 digits with a few steps, and what the rows are at the scale of the paper."""
 
 import json
+import pickle
 import signal
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from sao.data.samples import Dataset, Images
 from sao.engine.run import Run
 from sao.methods import METHODS
 from sao.reproduce.tables.cells import Cell, cells_of, chosen_rows
-from sao.reproduce.tables.search import chosen_rates, trials_of, within_training_part
+from sao.reproduce.tables.search import chosen_rates, judged, trials_of, within_training_part
 from sao.reproduce.tables.study import Study
 from sao.reproduce.tables.table1 import DATA, FIGURE1, PAPER, TITLES, TWO_VIEWS, table1
 from sao.reproduce.tables.table1_recipes import RATES as TRIED
@@ -115,12 +116,12 @@ def test_the_best_rate_is_taken_once_all_were_tried(tmp_path):
         save(trial.config, trial.folder / "config.yaml")
         name = "diverged_at_step" if value is None else "svm"
         trial.evaluation.write_text(json.dumps([{"name": name, "value": value or 3, "std": None, "protocol": {}}]))
-    assert chosen_rates(trials) == {("byol", "digits"): {"method.optimiser.learning_rate": "3e-4"}}
+    assert chosen_rates(judged(trials), table.rows) == {("byol", "digits"): {"method.optimiser.learning_rate": "3e-4"}}
     last = trials[-1]
     last.folder.mkdir()
     save(last.config, last.folder / "config.yaml")
     last.evaluation.write_text('[{"name": "svm", "value": 0.3, "std": null, "protocol": {}}]')
-    ours = chosen_rates(trials)["ours", "digits"]
+    ours = chosen_rates(judged(trials), table.rows)["ours", "digits"]
     assert ours == {f"method.{player}_optimiser.learning_rate": "1e-3" for player in ("discriminator", "generator")}
 
 
@@ -134,6 +135,55 @@ def test_rates_of_one_data_set_can_serve_all(tmp_path):
         trial.evaluation.write_text(json.dumps([{"name": "svm", "value": value, "std": None, "protocol": {}}]))
     rates = {cell.data: cell.config.model_dump()["method"]["optimiser"]["learning_rate"] for cell in asked.cells()}
     assert rates == {"fashion_mnist": 3e-3, "cifar10": 3e-3}
+
+
+def test_rates_of_a_finished_table_serve_another(tmp_path, capsys):
+    """The file is that of the repository, in which CIFAR-10 was searched: BYOL's best rate there is not its recipe's."""
+    file = Path(__file__).parents[2] / "results/table1/table1.json"
+    asked = [
+        "reproduce",
+        "table1",
+        "--rates",
+        str(file),
+        "--rows",
+        "byol",
+        "--data",
+        "digits",
+        "--steps",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    assert main([*asked, "--train.batch", "8"]) == 0
+    assert rates_of(Run(tmp_path / "runs/byol-digits-seed0")) == {3e-3}
+    assert not (tmp_path / "search").exists()
+    assert "3e-3: 41.7" in (tmp_path / "table1.md").read_text()
+
+    def refused(content: str, *more: str) -> str:
+        other = tmp_path / "other.json"
+        other.write_text(content)
+        capsys.readouterr()
+        assert main([*asked[:3], str(other), *asked[4:], *more]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    assert "holds no search" in refused("{}")
+    assert "holds no search" in refused("no JSON")
+    text = '{"search": [{"row": "byol", "data": "digits", "scores": {"1e-3": "high"}}]}'
+    assert "holds no search" in refused(text)
+    assert "holds no search" in refused('{"search": [{"row": "byol", "data": "digits", "scores": [1]}]}')
+    assert "without a search" in refused('{"search": []}')
+    assert "other rows or rates" in refused('{"search": [{"row": "byol", "data": "digits", "scores": {"5": 0.1}}]}')
+    missing = '{"search": [{"row": "dino", "data": "digits", "scores": {"1e-3": 0.1}}]}'
+    assert "no learning rates of byol on digits" in refused(missing)
+    assert "give one of them" in refused(missing, "--no-search")
+
+
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+def test_every_cell_can_be_sent_to_a_process(scale, tmp_path):
+    table = table1(scale)
+    cells = cells_of(table, table.rows, table.data, [0], {}, tmp_path)
+    assert pickle.loads(pickle.dumps(cells)) == cells
 
 
 def test_a_rate_by_hand_is_not_searched_for(tmp_path):
@@ -319,3 +369,7 @@ def test_figure1_draws_any_run(made, tmp_path, capsys):
     capsys.readouterr()
     assert main(["reproduce", "figure1", "--runs", str(tmp_path)]) == 2
     assert "is not a run" in capsys.readouterr().err
+    for ignored in (["--scale", "paper"], ["--data", "cifar10"], ["--method.temperature", "0.5"]):
+        capsys.readouterr()
+        assert main(["reproduce", "figure1", "--runs", str(tmp_path), *ignored]) == 2
+        assert f"{ignored[0]} is for rows that are trained" in capsys.readouterr().err

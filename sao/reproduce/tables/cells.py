@@ -90,6 +90,7 @@ class Cell:
         return self.evaluation.exists() and file.exists() and load(file).learns_as(self.config)
 
 
+Scores = Mapping[tuple[str, str], Mapping[str, float]]  # of each learning rate that was tried, by row and data set
 Rates = Mapping[tuple[str, str], Mapping[str, str]]  # what a search found, as options, by row and data set
 
 

@@ -16,7 +16,7 @@ from sao.evaluation.result import Metric, write_json
 from sao.methods import Method
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, check_out, train_run
-from sao.reproduce.tables.cells import Cell, Row, Table, add_finished_cells, cells_of
+from sao.reproduce.tables.cells import Cell, Row, Scores, Table, add_finished_cells, cells_of
 from sao.reproduce.tables.curves import write_curves
 from sao.reproduce.tables.measure import measured
 from sao.reproduce.tables.search import chosen_rates, judged, trials_of, within_training_part
@@ -28,7 +28,8 @@ from sao.reproduce.tables.writing import DIVERGED, read_result, write_table
 class Study:
     """What is asked for of a table. Learning rates are searched for where rows have a choice, unless `search` is off.
 
-    Each data set is searched on its own, or all take the rates that were found on `search_on`.
+    Each data set is searched on its own, or all take the rates that were found on `search_on`; `scores` are those of a
+    search that was made before, and then nothing is searched.
     """
 
     table: Table
@@ -39,6 +40,7 @@ class Study:
     out: Path
     search: bool = True
     search_on: str | None = None
+    scores: Scores | None = None
 
     def trials(self) -> list[Cell]:
         return self._trials(self.rows, self.data if self.search_on is None else [self.search_on])
@@ -51,20 +53,24 @@ class Study:
         return [trial for trial in self._trials(rows, data) if trial.finished]
 
     def _trials(self, rows: Sequence[Row], data: Sequence[str]) -> list[Cell]:
-        return trials_of(self.table, rows, data, self.options, self.out) if self.search else []
+        searched = self.search and self.scores is None
+        return trials_of(self.table, rows, data, self.options, self.out) if searched else []
 
     def cells(self) -> list[Cell]:
         """With the learning rates that were found so far."""
-        rates = self._rates(self.trials())
+        rates = self._rates(self._scores(self.trials()))
         return cells_of(self.table, self.rows, self.data, self.seeds, self.options, self.out / "runs", rates)
 
     def shown(self) -> list[Cell]:
-        rates = self._rates(self.finished_trials())
+        rates = self._rates(self._scores(self.finished_trials()))
         return add_finished_cells(self.table, self.cells(), self.options, self.out / "runs", rates)
 
-    def _rates(self, trials: Sequence[Cell]) -> dict[tuple[str, str], dict[str, str]]:
+    def _scores(self, trials: Sequence[Cell]) -> Scores:
+        return judged(trials) if self.scores is None else self.scores
+
+    def _rates(self, scores: Scores) -> dict[tuple[str, str], dict[str, str]]:
         """By row and data set."""
-        found = chosen_rates(trials)
+        found = chosen_rates(scores, self.table.rows)
         if self.search_on is None:
             return found
         rows = {row: rates for (row, source), rates in found.items() if source == self.search_on}
@@ -75,7 +81,7 @@ class Study:
         check_out(self.out)
         finish_each(self.trials(), processes)
         cells = self.cells()
-        reproduce(self.table, cells, self.shown(), self.out, command, processes, judged(self.finished_trials()))
+        reproduce(self.table, cells, self.shown(), self.out, command, processes, self._scores(self.finished_trials()))
         return cells
 
 
@@ -86,7 +92,7 @@ def reproduce(
     out: Path,
     command: str,
     processes: int = 1,
-    searched: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
+    searched: Scores | None = None,
 ) -> None:
     """Finish the cells. The table, of all that are shown, is written after each, so that it can be looked at on the way."""
     started = time.monotonic()

@@ -1,7 +1,6 @@
 """Table 1: the representation that each self-supervised system learns, by a linear SVM and by k-means."""
 
 from dataclasses import replace
-from types import MappingProxyType
 
 from sao.reproduce.tables.cells import CPU_PRESETS, PAPER_PRESETS, WIRING, Row, Scale, Table, controls
 from sao.reproduce.tables.search import HELD, SHORTER
@@ -72,9 +71,9 @@ def _control(row: Row, scale: Scale) -> Row:
     return replace(row, paper=_paper(row.name), recipe=recipe)
 
 
-def ours(rates: tuple[str, ...] = (), recipe: Recipe = MappingProxyType({})) -> Row:
+def ours(rates: tuple[str, ...] = (), recipe: Recipe | None = None) -> Row:
     players = tuple(f"method.{player}_optimiser.learning_rate" for player in ("discriminator", "generator"))
-    return Row("ours", "ours", recipe=recipe, paper=_paper("ours"), samples=False, rates=rates, rate_options=players)
+    return Row("ours", "ours", recipe=recipe or {}, paper=_paper("ours"), samples=False, rates=rates, rate_options=players)
 
 
 def two_view_learners() -> list[Row]:

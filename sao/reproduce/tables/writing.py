@@ -1,7 +1,7 @@
 """Cells as a table, in Markdown for people and in JSON for programs: mean ± sample standard deviation over the seeds."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from sao.evaluation.result import Metric
 from sao.files import write_text
 from sao.machine import processor_name, usable_cores
-from sao.reproduce.tables.cells import Cell, Row, Table
+from sao.reproduce.tables.cells import Cell, Row, Scores, Table
 from sao.reproduce.tables.clusterings import CLUSTERED
 
 DIVERGED = "diverged_at_step"
@@ -26,10 +26,7 @@ def read_result(cell: Cell) -> dict[str, Metric]:
     return {row["name"]: Metric(**row) for row in rows if row["value"] is not None}
 
 
-Searched = Mapping[tuple[str, str], Mapping[str, float]]  # score of each learning rate, by row and data set
-
-
-def write_table(table: Table, cells: Sequence[Cell], out: Path, command: str, searched: Searched | None = None) -> None:
+def write_table(table: Table, cells: Sequence[Cell], out: Path, command: str, searched: Scores | None = None) -> None:
     """NAME.md and NAME.json of the cells that are done, and of the search for learning rates."""
     done = [(cell, read_result(cell)) for cell in cells if cell.evaluation.exists()]
     lines = [summarised(row, data, done) for data in _ordered(cell.data for cell in cells) for row in _ordered_rows(cells)]
@@ -87,8 +84,9 @@ def _notes(done: list[tuple[Cell, dict[str, Metric]]]) -> list[str]:
         "mean ± standard deviation over the seeds (that of a sample); accuracies in percent, parameters in millions",
         "minutes: the steps times the median of a step's time, so without evaluations on the way",
         "cells that earlier commands with the same options finished in this folder are shown too",
-        "(paper): the paper's number, of its own networks, 32x32 images and 1000 epochs",
     ]
+    if any(cell.row.paper.get(cell.data) for cell, _ in done):
+        notes.append("(paper): the paper's number, of its own networks, 32x32 images and 1000 epochs")
     compared = any(name.endswith("_classifier") for _, found in done for name in found)
     for cell, found in done:
         if compared and cell.row.kind == "reference" and "probe" in found:
