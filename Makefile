@@ -51,6 +51,7 @@ dist: $(VENV)/.installed        ## the source distribution and the wheel, in dis
 wheel: dist                     ## the wheel in an empty environment, without extras: train, read a folder, use a model
 	rm -rf build/empty && $(PYTHON) -m venv build/empty
 	build/empty/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+	build/empty/bin/sao --help > /dev/null
 	mkdir build/empty/here && build/empty/bin/python -I tests/installed.py build/empty/here
 
 bench: $(VENV)/.installed       ## speed of a training step, against a literal version of it

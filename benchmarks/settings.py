@@ -1,7 +1,10 @@
 """Which settings matter at small scale: one changed at a time, everything else as in the preset.
 
-python benchmarks/settings.py --out DIR [--preset fashion16] [--folder DATA] [--steps 300] [--seeds 0] [--jobs 2]
-    [--only preset,batch]
+python benchmarks/settings.py --out DIR [--preset fashion16] [--data mnist] [--folder DATA] [--steps 300] [--seeds 0] [--jobs 2]
+    [--only preset,batch] [--hold-back] [--manifold]
+
+--hold-back trains on five sixths of the training part and judges on the rest of it, so that settings are not chosen on the
+test part. --manifold judges clusters along the manifold too (UMAP). A change of the batch keeps the number of images.
 
 Runs are ordinary run folders in --out: a killed study goes on where it was. The table is printed after each of them.
 """
@@ -20,7 +23,8 @@ from sao.cli import keep_freed_memory
 from sao.commands.reproduce import seeds_in
 from sao.commands.training import open_config_data
 from sao.config import Config, load_preset
-from sao.data.samples import Samples
+from sao.data.samples import Dataset, Samples
+from sao.data.split import held_out_rows
 from sao.engine.features import extract
 from sao.engine.loop import Diverged
 from sao.errors import InputError
@@ -29,7 +33,9 @@ from sao.methods import structural
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, train_run
 
-METRICS = ("kmeans", "svm", "knn1")
+METRICS = ("kmeans", "kmeans_best", "nmi", "svm", "knn1")
+MANIFOLD = ("manifold", "manifold_nmi")
+HELD_BACK = 1 / 6
 ENOUGH = 10_000  # samples for the evaluator, from each split
 
 
@@ -49,11 +55,22 @@ def varied(preset: Config) -> dict[str, list[tuple[str, dict[str, Any]]]]:
         "neighbours": [("K = 5", {"method.neighbours": 5}), ("none", {"method.cluster_weight": 0})],
         "bank": [(f"{size:,}", {"method.bank": size}) for size in (method.bank // 4, 4 * method.bank)],
         "average": [("0.9", {"method.average": 0.9}), ("0.999", {"method.average": 0.999})],
-        "batch": [(f"{size}", {"train.batch": size}) for size in (batch // 2, 2 * batch)],
+        "batch": [
+            (f"{size}, steps {steps}", {"train.batch": size, "train.steps": steps})
+            for size, steps in ((batch // 2, 2 * preset.train.steps), (2 * batch, preset.train.steps // 2))
+        ],
         "embedding": [(f"p = {size}", {"method.embedding_size": size}) for size in (embedding // 2, 2 * embedding)],
         "learning rate": [(f"{share:g} times", {**one}) for share, one in zip((0.3, 2), rates, strict=True)],
         "generator": [(f"width {size}", {"method.generator.width": size}) for size in (width // 2, 2 * width)],
-        "smoothness": [("every 4th step", {"method.smooth_every": 4}), ("none", {"method.smoothness_weight": 0})],
+        "smoothness": [
+            *((f"every {every}", {"method.smooth_every": every}) for every in (2, 4)),
+            ("none", {"method.smoothness_weight": 0}),
+        ],
+        "lipschitz": [(f"{share:g} times", {"method.lipschitz": share * method.lipschitz}) for share in (0.5, 2)],
+        "clustering": [("twice", {"method.cluster_weight": 2 * method.cluster_weight})],
+        "G's rate": [("twice", {"method.generator_optimiser.learning_rate": 2 * rate})],
+        "passes": [("one" if not method.one_pass else "two", {"method.one_pass": not method.one_pass})],
+        "schedule": [(other, {"train.schedule": other}) for other in {"constant", "cosine"} - {preset.train.schedule}],
     }
 
 
@@ -63,10 +80,13 @@ class Trial:
     value: str
     config: Config
     folder: Path
+    hold_back: bool
+    manifold: bool
 
 
 def trials(options: argparse.Namespace) -> Iterator[Trial]:
-    fixed = {"train.steps": options.steps, "train.threads": 1} | ({"data.folder": options.folder} if options.folder else {})
+    asked = {"data.folder": options.folder, "data.source": options.data, "train.schedule": options.schedule}
+    fixed = {"train.steps": options.steps, "train.threads": 1} | {name: value for name, value in asked.items() if value}
     preset = load_preset(options.preset, {name: str(value) for name, value in fixed.items()})
     settings = varied(preset)
     for setting in options.only.split(",") if options.only else settings:
@@ -78,31 +98,37 @@ def trials(options: argparse.Namespace) -> Iterator[Trial]:
                 config = load_preset(options.preset, said)
                 assert not changes or config != preset.model_copy(update={"seed": seed}), f"{setting}: {value} is no change"
                 name = f"{setting}-{value}-seed{seed}".replace(" ", "_").replace(",", "")
-                yield Trial(setting, value, config, options.out / name)
+                yield Trial(setting, value, config, options.out / name, options.hold_back, options.manifold)
 
 
 def finish(trial: Trial) -> dict[str, float]:
     warnings.simplefilter("ignore")  # a bank near the size of the data set
     dataset = open_config_data(trial.config).dataset
+    if trial.hold_back:
+        fitted, held = held_out_rows(len(dataset.train), dataset.train.labels, HELD_BACK, seed=0)
+        dataset = Dataset(dataset.name, dataset.train.select(fitted), dataset.train.select(held))
+    names = (*METRICS, *(MANIFOLD if trial.manifold else ()))
     try:
         method = train_run(trial.folder, trial.config, dataset)
     except Diverged:
-        return dict.fromkeys(METRICS, float("nan"))
+        return dict.fromkeys(names, float("nan"))
 
     def features(split: str, samples: Samples) -> Features:
         samples = samples.select(np.arange(min(ENOUGH, len(samples))))
         return Features(extract(method.features, samples, torch.device("cpu")), samples.labels, {"split": split})
 
-    found = evaluate(features("train", dataset.train), features("test", dataset.test), METRICS, seed=trial.config.seed)
+    parts = features("train", dataset.train), features("test", dataset.test)
+    found = evaluate(*parts, names, seed=trial.config.seed, manifold="umap" if trial.manifold else "spectral")
     by_name = {metric.name: metric.value for metric in found}
-    return {name: by_name[name] for name in METRICS}
+    return {name: by_name[name] for name in names}
 
 
 def table(found: dict[tuple[str, str], list[dict[str, float]]]) -> str:
-    lines = ["| setting | value | " + " | ".join(METRICS) + " | seeds |", "|---" * (3 + len(METRICS)) + "|"]
+    names = list(next(iter(found.values()))[0])
+    lines = ["| setting | value | " + " | ".join(names) + " | seeds |", "|---" * (3 + len(names)) + "|"]
     for (setting, value), results in found.items():
         cells = []
-        for metric in METRICS:
+        for metric in names:
             values = [result[metric] for result in results]
             spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
             cells.append(f"{np.mean(values):.3f}{spread}")
@@ -114,7 +140,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--preset", default="fashion16")
+    parser.add_argument("--data", help="another data set than the preset's")
     parser.add_argument("--folder", type=Path, help="where the data set's files are")
+    parser.add_argument("--schedule", choices=("constant", "cosine"), help="of the learning rates (default: the preset's)")
+    parser.add_argument("--hold-back", action="store_true", help="judge on a part of the training part, kept out of training")
+    parser.add_argument("--manifold", action="store_true", help="judge clusters along the manifold too")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--jobs", type=int, default=2)

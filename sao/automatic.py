@@ -18,13 +18,16 @@ from sao.engine.log import clock
 from sao.engine.run_cost import evaluation_seconds, step_cost
 from sao.errors import InputError
 from sao.machine import usable_memory
-from sao.methods.architecture import ResNetOptions, encoder_for_shape
+from sao.methods import ENCODERS
+from sao.methods.architecture import AnyEncoderOptions, ResNetOptions, encoder_for_shape
 from sao.option_words import option_names
 from sao.randomness import generator
 
 NEAR = 9.0  # median distance below which the Lipschitz target grows: 8x8 digits lie this far apart and train with 1
 PAIRED = 256  # samples among which distances are taken
 BANK_SHARE = 4
+PASSES, PASSES_OF_GANS = 100, 40  # of 1,800 clothes, 71 passes of ours gave less than 35 (results/small-scale.md)
+IMAGES_SEEN = 128_000  # at most, by a processor that nobody told how long
 EARLY = 0.05  # the part of a run in which what is uncertain at first is left alone
 LONG = 2 * 3600.0  # seconds; what takes longer deserves a word of advice
 FLOATS_KEPT = 24  # activations that a step holds for each channel and position of a residual block, all derivatives included
@@ -43,8 +46,8 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     given = {name.replace("-", "_") for name in given}
     device = choose_device(config.train.device).type
     values = config.model_dump(mode="json")
-    if values["encoder"] is None and config.method.encoders is None:  # to choose its sizes it must have a name
-        values["encoder"] = encoder_for_shape(samples.shape).model_dump(mode="json")
+    if values["encoder"] is None and (encoder := _usual_encoder(config, samples)) is not None:
+        values["encoder"] = encoder.model_dump(mode="json")  # to choose its sizes it must have a name
     known = set(option_names(Config, values))
     reasons: list[str] = []
 
@@ -67,24 +70,29 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     if len(samples.shape) == 1:
         _choose_for_vectors(choose, n)
     else:
-        why = "the covariances want many samples" if "bank" in values["method"] else "a step is steadier with more samples"
-        _choose_for_images(choose, n, samples.shape[1], device, why)
+        _choose_for_images(choose, n, samples.shape[1], device, adversarial="one_pass" in values["method"])
     choose(
         f"bank {{}} of {n} training samples, because in a bank near their number a sample finds its own older copy",
         {"method.bank": max(1, min(10_240, n // BANK_SHARE))},
     )
     if given.isdisjoint({"train.steps", "train.epochs"}):
-        steps, reason = _length(n, values["train"]["batch"], device, images=len(samples.shape) == 3)
+        passes = PASSES_OF_GANS if "one_pass" in values["method"] else PASSES
+        steps, reason = _length(n, values["train"]["batch"], device, passes if len(samples.shape) == 3 else None)
         choose("{} steps, because " + reason, {"train.steps": steps, "train.epochs": None})
     if "view" in values["method"]:
         steps = build(values).steps_for(n)
         _choose_for_views(choose, values["method"], samples, steps, steps / max(1, n // values["train"]["batch"]), device)
     _choose_learning_rates(choose, samples, device)
     _choose_lipschitz(choose, samples, config.seed)
-    _choose_rhythm(choose, build(values).steps_for(n))
+    _choose_rhythm(choose, build(values).steps_for(n), config.method.generates)
     _choose_micro_batch(choose, build(values), samples, device)
     if device == "cpu" and len(samples.shape) == 3 and values["method"].get("micro_batch") is None:
         choose("both players learn from one pass ({}), because that saves a sixth of a step", {"method.one_pass": True})
+        if samples.shape[1] >= 16:  # on 8x8 digits fewer penalties cost two points of k-means
+            choose(
+                "the Jacobian is penalised every {} steps, because that saves a fifth of a step and learns as well",
+                {"method.smooth_every": 2},
+            )
     return build(values), reasons
 
 
@@ -108,17 +116,25 @@ def _choose_for_vectors(choose, n: int) -> None:
     )
 
 
-def _choose_for_images(choose, n: int, size: int, device: str, why_many: str) -> None:
+def _choose_for_images(choose, n: int, size: int, device: str, adversarial: bool) -> None:
+    why_batch = "a step is steadier with more samples and its time grows with each"
     if device == "cpu":
         widths = [32, 64, 128] if size < 24 else [16, 32, 64, 128] if size < 64 else [8, 16, 32, 64, 128]
         blocks, width, depth = 1, 64 if size < 16 else 32 if size < 64 else 16, 1
         reason = f"networks this small are what a processor can train on {size}x{size} images"
-        largest = 128 if size < 64 else 64
+        largest = 128 if size < 64 and not adversarial else 64
+        if adversarial:
+            why_batch = "of as many images, twice the steps of half the batch taught more in trials"
+            choose(
+                "embeddings of {} numbers, because a covariance of more directions than a step has samples is uncertain",
+                {"method.embedding_size": largest},
+            )
         if size >= 16 and size % 2 == 0:
             choose(
                 "the encoder takes patches of {} pixels a side as positions, because that costs a third and learns as well",
                 {"encoder.patch": 2},
             )
+        _choose_small_networks(choose, size)
         choose(
             "a generator whose channels fall as the image grows ({}), because its largest maps cost most",
             {"method.generator.falling": True},
@@ -135,9 +151,23 @@ def _choose_for_images(choose, n: int, size: int, device: str, why_many: str) ->
         {"method.generator.width": width, "method.generator.depth": depth},
     )
     choose(
-        f"batch {{}}, because {why_many} and a step's time grows with each",
+        f"batch {{}}, because {why_batch}",
         {"train.batch": _batch(n, largest)},
     )
+
+
+def _choose_small_networks(choose, size: int) -> None:
+    """Of MAE and DDPM, whose published networks take seconds or minutes a step on a processor."""
+    reason = f"the published one takes a processor many seconds a step on {size}x{size} images"
+    choose(
+        f"a transformer of width {{}} with {{}} blocks of {{}} heads, because {reason}",
+        {"encoder.width": 96, "encoder.depth": 4, "encoder.heads": 3},
+    )
+    choose(
+        f"a decoder of width {{}} with {{}} blocks of {{}} heads, because {reason}",
+        {"method.decoder.width": 64, "method.decoder.depth": 2, "method.decoder.heads": 4},
+    )
+    choose(f"a U-Net of {{}} channels with {{}} block a level, because {reason}", {"encoder.channels": 32, "encoder.blocks": 1})
 
 
 def _choose_for_views(choose, method: dict[str, Any], samples: Samples, steps: int, passes: float, device: str) -> None:
@@ -176,11 +206,11 @@ def _batch(n: int, largest: int) -> int:
     return max(2, min(largest, n // 2))
 
 
-def _length(n: int, batch: int, device: str, images: bool) -> tuple[int, str]:
-    """Steps, and why so many."""
-    if not images:
+def _length(n: int, batch: int, device: str, passes: int | None) -> tuple[int, str]:
+    """Steps, and why so many; `passes` over images on a processor at most, None for vectors."""
+    if passes is None:
         return min(1000, max(40, 2 * n)), "two for each vector, within 40 to 1000, were enough in trials on tables"
-    passes, most = (100, 1000) if device == "cpu" else (500, 50_000)
+    passes, most = (passes, max(1, IMAGES_SEEN // batch)) if device == "cpu" else (500, 50_000)
     wanted = passes * n // batch
     steps = min(most, wanted)
     made = f"that is {round(steps * batch / n)} passes over the data"
@@ -221,14 +251,17 @@ def _choose_lipschitz(choose, samples: Samples, seed: int) -> None:
     )
 
 
-def _choose_rhythm(choose, steps: int) -> None:
+def _choose_rhythm(choose, steps: int, generates: bool) -> None:
     choose("moving average with decay {}, to fit the length", {"method.average": round(min(0.99, max(0.0, 1 - 5 / steps)), 4)})
+    pictures = {"log.sample_every": max(1, steps // 4)} if generates else {}
     choose(
-        "evaluation every {} steps, a checkpoint every {}, pictures every {}, to fit the length",
+        "evaluation every {} steps, a checkpoint every {}"
+        + (", pictures every {}" if generates else "")
+        + ", to fit the length",
         {
             "log.evaluate_every": max(1, steps // 4),
             "log.checkpoint_every": max(1, min(500, steps // 8)),
-            "log.sample_every": max(1, steps // 4),
+            **pictures,
             "log.every": max(1, min(10, steps // 20)),
         },
     )
@@ -280,6 +313,16 @@ def _time(config: Config, dataset: Dataset) -> list[str]:
     if whole > LONG and len(dataset.train.shape) == 3 and size > 16:
         sentences.append(f"auto: --data.size {size // 2} would take about a quarter of that")
     return sentences
+
+
+def _usual_encoder(config: Config, samples: Samples) -> AnyEncoderOptions | None:
+    """What a method uses where nobody names an encoder; None where it has one of its own that is no option."""
+    if config.method.encoders is None:
+        return encoder_for_shape(samples.shape)
+    if not config.method.encoders:
+        return None
+    name = config.method.encoders[0]
+    return ENCODERS[name].model_validate({"name": name})
 
 
 def _place(values: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:

@@ -201,6 +201,9 @@ def _add_study(command: AddCommand) -> None:
     reproduce.add_argument(
         "--search-on", metavar="DATA", help="table1, figure1: search learning rates on this data set, and use them for all"
     )
+    reproduce.add_argument(
+        "--rates", metavar="FILE", help="table1, figure1: learning rates that an earlier search found, from its table1.json"
+    )
     reproduce.add_argument("--runs", help="figure1: run folders to draw, with commas; with --rows beside rows of table1")
     reproduce.add_argument("--dry-run", action="store_true", help="tables: make two steps of each kind and price the study")
 

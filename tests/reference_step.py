@@ -108,7 +108,7 @@ class Structural:
         fake = self.generator(draws.discriminator_latents).detach()
         norms = None
         both = self.discriminator(torch.cat([real, fake]))[1]
-        if self.settings.smoothness_weight > 0 and step % self.smooth_every == 0:
+        if self.settings.smoothness_weight > 0 and step % self.smooth_every == self.smooth_every - 1:
             assert draws.directions is not None
             norms = jacobian_norms(self.discriminator, torch.cat([real, fake]), draws.directions, self.power_steps)
         real_z, fake_z = both[: len(real)], both[len(real) :]
@@ -129,7 +129,7 @@ class Structural:
         total = torch.stack(list(of_generator.values())).sum()
         gradients = dict(zip(names, torch.autograd.grad(total, weights, retain_graph=True), strict=True))
         norms = None
-        if self.settings.smoothness_weight > 0 and step % self.smooth_every == 0:
+        if self.settings.smoothness_weight > 0 and step % self.smooth_every == self.smooth_every - 1:
             assert draws.directions is not None
             inputs = torch.cat([real, fake]).detach()
             norms = jacobian_norms(self.discriminator, inputs, draws.directions, self.power_steps)

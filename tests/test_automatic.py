@@ -86,7 +86,7 @@ def test_epochs_set_by_hand_are_the_length():
 
 @pytest.mark.parametrize(
     ("n", "device", "steps", "passes"),
-    [(800, "cpu", 625, 100), (5000, "cpu", 1000, 26), (20, "cpu", 200, 100), (10**6, "meta", 50_000, 13)],
+    [(800, "cpu", 500, 40), (5000, "cpu", 2000, 26), (20, "cpu", 80, 40), (10**6, "meta", 50_000, 13)],
 )
 def test_the_length_is_said_in_the_passes_that_it_really_is(n, device, steps, passes, monkeypatch):
     monkeypatch.setattr(automatic, "choose_device", lambda name: torch.device(device))
@@ -122,6 +122,38 @@ def test_the_choice_does_not_depend_on_the_clock():
         choose_options_and_time(load_preset("own", {}), Dataset("x", samples, samples), set())[0] for _ in range(2)
     )
     assert first == second
+
+
+def test_a_processor_gets_what_is_fast_on_it():
+    """Small batches and seldom penalties where images are large enough; a learner without two players keeps its batch."""
+    config, sentences = auto(images(3200, 16))
+    method = structural_options(config)
+    assert (config.train.batch, config.train.steps, method.one_pass, method.smooth_every) == (64, 2000, True, 2)
+    assert method.embedding_size == 64
+    assert any("every 2 steps" in sentence for sentence in sentences)
+    assert structural_options(auto(images(3000, 8))[0]).smooth_every == 1
+    assert structural_options(auto(images(3000, 16), method__smooth_every="3")[0]).smooth_every == 3
+    views = auto(images(3000, 16), method="simclr")[0]
+    assert (views.train.batch, views.train.steps) == (128, 1000)
+    assert auto(images(640, 16), method="simclr")[0].train.steps == 500, "a hundred passes"
+
+
+@pytest.mark.parametrize(("method", "most"), [("mae", 1_000_000), ("ddpm", 3_000_000)])
+def test_a_processor_gets_small_networks_of_every_learner(method, most, monkeypatch):
+    """Those that were published have 47 and 36 million parameters."""
+    samples = images(300, 32, 3)
+    config, sentences = auto(samples, method=method)
+    assert any("because the published one takes" in sentence for sentence in sentences)
+    learner = new_method(config, Dataset("x", samples, samples), torch.device("cpu"))
+    assert sum(weight.numel() for weight in learner.parameters() if weight.requires_grad) < most
+    monkeypatch.setattr(automatic, "choose_device", lambda name: torch.device("meta"))
+    assert not any("because the published one" in sentence for sentence in auto(samples, method=method)[1])
+
+
+def test_pictures_are_announced_by_those_who_make_them():
+    said = {name: " ".join(auto(images(), method=name)[1]) for name in ("structural", "byol")}
+    assert "pictures every" in said["structural"]
+    assert "pictures" not in said["byol"]
 
 
 def test_an_accelerator_gets_the_papers_discriminator(monkeypatch):
@@ -178,7 +210,7 @@ def test_what_a_hand_set_of_a_two_view_learner_stays():
     assert (method["prototypes"], method["view"]["crop"], method["queue"]) == (7, 0.5, 0)
 
 
-@pytest.mark.parametrize(("method", "said"), [("structural", "the covariances want"), ("byol", "a step is steadier with more")])
+@pytest.mark.parametrize(("method", "said"), [("structural", "twice the steps"), ("byol", "a step is steadier with more")])
 def test_the_reason_for_a_batch_is_one_of_the_method(method, said):
     _, reasons = auto(images(), method=method)
     (reason,) = [line for line in reasons if line.startswith("auto: batch")]

@@ -105,6 +105,34 @@ def test_the_size_of_the_images_can_be_chosen(capsys):
     assert "conv3x3 16>32 6x6 nhwc" in json.loads(capsys.readouterr().out)["ceiling_gflops"]
 
 
+def test_a_step_that_does_more_than_others_counts_with_its_share(monkeypatch, capsys):
+    """Every fourth step has a penalty: neither a step with it nor one without is what a step takes."""
+    made: list[int] = []
+
+    class Learner:
+        cycle = 4
+
+        def learn(self, batch, step: int) -> None:
+            made.append(step)
+            now[0] += 10.0 if step % 4 == 3 else 2.0
+
+    now = [0.0]
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+    (spread,) = measure.step_times([measure.Cycle(Learner(), None)], 6)  # pyright: ignore[reportArgumentType]
+    assert spread == measure.Spread(4.0, 4.0, 4.0)
+    assert made == list(range(12)), "a cycle that does not count, and two for six steps"
+    monkeypatch.undo()
+    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
+    monkeypatch.setattr(measure, "ceiling", lambda *arguments: {"gemm": 1.0})
+
+    def arithmetic(*options: str) -> float:
+        assert main(bench("--json", "--no-literal", *options)) == 0
+        return json.loads(capsys.readouterr().out)["tflop"]
+
+    always, never = arithmetic(), arithmetic("--method.smoothness_weight", "0")
+    assert arithmetic("--method.smooth_every", "4") == pytest.approx(never + (always - never) / 4)
+
+
 def test_where_there_is_no_literal_step_that_is_said(monkeypatch, capsys):
     monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
     assert main(bench("--json", "--method.smooth_every", "2")) == 0

@@ -45,6 +45,10 @@ class Spread:
     def of(cls, seconds: Sequence[float]) -> "Spread":
         return cls(statistics.median(seconds), min(seconds), max(seconds))
 
+    def shared(self, parts: int) -> "Spread":
+        """Of one of so many equal parts."""
+        return Spread(self.median / parts, self.fastest / parts, self.slowest / parts)
+
 
 CLASSES = 10  # for a method that learns from labels
 
@@ -65,6 +69,25 @@ def build(config: Config, shape: tuple[int, ...], samples: int, arrangement: str
 def random_batch(config: Config, shape: tuple[int, ...]) -> Batch:
     size = config.train.batch
     return Batch(torch.rand(size, *shape) * 2 - 1, torch.arange(size), torch.arange(size) % CLASSES)
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """As many steps as it takes until the work repeats: a penalty that is not in every step counts with its share."""
+
+    method: Method
+    batch: Batch
+
+    def __call__(self, turn: int) -> None:
+        for step in range(turn * self.method.cycle, (turn + 1) * self.method.cycle):
+            self.method.learn(self.batch, step)
+
+
+def step_times(cycles: Sequence[Cycle], steps: int) -> list[Spread]:
+    """Seconds of a step of each, in turns; each makes so many steps, or a few more to end a cycle."""
+    longest = max(cycle.method.cycle for cycle in cycles)
+    found = in_turns(cycles, -(-steps // longest))
+    return [spread.shared(cycle.method.cycle) for spread, cycle in zip(found, cycles, strict=True)]
 
 
 def in_turns(functions: Sequence[Callable[[int], object]], repeats: int) -> list[Spread]:

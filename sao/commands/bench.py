@@ -63,20 +63,17 @@ def measure(
     batch_of_a_step = measuring.random_batch(config, shape)
     inputs = batch_of_a_step.inputs
     ours = measuring.build(config, shape, samples)
-    functions = {"ours": lambda step: ours.learn(batch_of_a_step, step)}
+    cycles = {"ours": measuring.Cycle(ours, batch_of_a_step)}
     if literal:
-        baseline = measuring.build(config, shape, samples, "literal")
-        functions["literal"] = lambda step: baseline.learn(batch_of_a_step, step)
+        cycles["literal"] = measuring.Cycle(measuring.build(config, shape, samples, "literal"), batch_of_a_step)
     if other is not None:
-        compared, its_batch = measuring.build(other, shape, samples), measuring.random_batch(other, shape)
-        functions["other"] = lambda step: compared.learn(its_batch, step)
+        cycles["other"] = measuring.Cycle(measuring.build(other, shape, samples), measuring.random_batch(other, shape))
     if config.train.compile:
-        plain = measuring.build(config, shape, samples, "uncompiled")
-        functions["uncompiled"] = lambda step: plain.learn(batch_of_a_step, step)
+        cycles["uncompiled"] = measuring.Cycle(measuring.build(config, shape, samples, "uncompiled"), batch_of_a_step)
     started = time.perf_counter()
     ours.learn(batch_of_a_step, 0)
     first = time.perf_counter() - started
-    spreads = dict(zip(functions, measuring.in_turns(list(functions.values()), steps), strict=True))
+    spreads = dict(zip(cycles, measuring.step_times(list(cycles.values()), steps), strict=True))
     seconds, batch = spreads["ours"], config.train.batch
     result: dict[str, Any] = {
         "preset": config.data.source,
@@ -87,11 +84,11 @@ def measure(
         "processor": processor_name(),
         "seconds": asdict(seconds),
         "images_per_second": batch / seconds.median,
-        "phases": measuring.phases(lambda: ours.learn(batch_of_a_step, steps + 1)),
+        "phases": {name: spent / ours.cycle for name, spent in measuring.phases(lambda: cycles["ours"](steps + 1)).items()},
         "peak_gb": measuring.peak_memory(config, shape, samples, "ours"),
     }
     ours.compiled_passes = False  # operators inside a compiled network are not seen one by one
-    result["tflop"] = measuring.flops(lambda: ours.learn(batch_of_a_step, steps + 2)) / 1e12
+    result["tflop"] = measuring.flops(lambda: cycles["ours"](steps + 2)) / ours.cycle / 1e12
     if literal:
         memory = measuring.peak_memory(config, shape, samples, "literal")
         result["literal"] = {"seconds": asdict(spreads["literal"]), "peak_gb": memory}

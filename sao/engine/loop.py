@@ -57,7 +57,7 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
     batches = Batches(dataset.train, device)
     progress = Progress(first, total, config.train.batch, shown=distributed.is_main())
     rates = LearningRates(method.optimisers, config.train.schedule, total, config.warmup_steps_for(len(dataset.train)))
-    saved, steadiest, collapse = first, Steadiest(run, first), Collapse()
+    saved, steadiest, collapse = first, Steadiest(run, first), Collapse(method.uniform_losses)
     _check_start(method, batches, first, total)
     processes.main_only(lambda: check_compiler(config.train, device))
     arrange_passes(method, config.train, processes.main_only(lambda: choose_bfloat16(config.train.precision, device)))

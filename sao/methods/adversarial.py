@@ -93,7 +93,7 @@ class Adversarial(Generative):
         """Weighted terms whose sum G minimises."""
 
     def penalises(self, step: int) -> bool:
-        """Whether Jacobian norms are penalised in this step."""
+        """Whether Jacobian norms are penalised in this step; if not in all, in those after which a log row is due."""
         return False
 
     def penalty(self, norms: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """DINO: a network learns the centred and sharpened outputs of its own slower partner, for another view of the image."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -78,6 +79,7 @@ class DINO(PartneredViews):
             nn.init.zeros_(layer.bias)
         super().__init__(encoder, head, options, context, Prototypes(size, options.outputs), partner_predicts=True)
         self.options, self.steps_per_epoch = options, context.steps_per_epoch
+        self.uniform_losses = {"network/dino": math.log(options.outputs)}
         self.frozen_steps = round(options.frozen_epochs * context.steps_per_epoch)
         self.register_buffer("centre", torch.zeros(options.outputs))
 

@@ -49,6 +49,7 @@ class HingeGAN(Adversarial):
     ) -> None:
         super().__init__(discriminator, generator, options, context)
         self.smoothness_weight, self.lipschitz, self.smooth_every = smoothness_weight, lipschitz, smooth_every
+        self.cycle = smooth_every if smoothness_weight > 0 else 1
 
     def discriminator_losses(self, real: Side, fake: Side) -> Scalars:
         return {"adversarial_hinge": objectives.adversarial_hinge(real.embeddings, fake.embeddings, checked=False)}
@@ -57,7 +58,7 @@ class HingeGAN(Adversarial):
         return {"adversarial_hinge": -fake.embeddings.mean()}
 
     def penalises(self, step: int) -> bool:
-        return self.smoothness_weight > 0 and step % self.smooth_every == 0
+        return self.smoothness_weight > 0 and (step + 1) % self.smooth_every == 0
 
     def penalty(self, norms: Tensor) -> Tensor:
         return self.smoothness_weight * (norms - self.lipschitz).square()

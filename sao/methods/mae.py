@@ -57,6 +57,7 @@ class Options(MethodOptions):
 
 
 class MAE(Method):
+    may_collapse: ClassVar[bool] = True
     headline = ("network/reconstruction",)
 
     def __init__(self, encoder: VisionTransformer, options: Options, context: Context) -> None:

@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, Self
@@ -100,7 +100,9 @@ class Method(nn.Module, ABC):
     bfloat16_passes = tf32_passes = compiled_passes = False  # set by the engine, for the device
     gradient_limit: float | None = None  # where set, an optimiser's whole gradient is shortened to this length
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
+    cycle = 1  # steps after which the kind of work repeats, where not all steps do the same
     may_collapse: ClassVar[bool] = False  # whether a run says so where network/spread stays near 0
+    uniform_losses: Mapping[str, float] | None = None  # values at which a logged loss means: all outputs are alike
     own_clusters: int | None = None  # into how many it divides samples by itself, where it does
 
     def __init__(self) -> None:

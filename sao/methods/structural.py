@@ -67,6 +67,7 @@ class Structural(Adversarial):
         discriminator = discriminator_for(context.encoder, context.shape, options.embedding_size, spectral)
         super().__init__(discriminator, options.generator.build(context.shape), options, context)
         self.options, self.power_steps = options, options.power_steps
+        self.cycle = options.smooth_every if options.smoothness_weight > 0 else 1
         self.bank = None
         if options.cluster_weight > 0:
             features = discriminator.encoder.feature_size
@@ -97,7 +98,9 @@ class Structural(Adversarial):
         return losses
 
     def penalises(self, step: int) -> bool:
-        return self.options.smoothness_weight > 0 and step % self.options.smooth_every == 0
+        return (
+            self.options.smoothness_weight > 0 and (step + 1) % self.options.smooth_every == 0
+        )  # so that rows of the log hold it
 
     def penalty(self, norms: Tensor) -> Tensor:
         return self.options.smoothness_weight * (norms - self.options.lipschitz).square()

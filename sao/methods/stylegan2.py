@@ -75,6 +75,7 @@ class StyleGAN2(Generative):
         self.options, self.batch, self.seed = options, context.batch, context.seed
         self.register_buffer("probability", torch.zeros(()))
         self.register_buffer("signs", torch.zeros(()))  # of real scores, summed since p was last changed
+        self.cycle = options.penalty_every
         of_discriminator = lazily(options.discriminator_optimiser, options.penalty_every)
         of_generator = lazily(options.generator_optimiser, GENERATOR_PENALTY_EVERY)
         self.optimisers = {

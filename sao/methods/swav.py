@@ -1,5 +1,6 @@
 """SwAV: each view is to tell to which of many prototypes the other was assigned, when all of them must get equally many."""
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -52,6 +53,7 @@ class SwAV(TwoViews):
         head = ProjectionHead([encoder.feature_size, options.hidden_size, size])
         super().__init__(encoder, head, options, context, Prototypes(size, options.prototypes))
         self.options = options
+        self.uniform_losses = {"network/swav": math.log(options.prototypes)}
         if options.small_views is not None:
             self.views += [options.small_views] * options.small_views.count
         self.queues = nn.ModuleList(Queue(torch.zeros(options.queue, size)) for _ in range(2 if options.queue > 0 else 0))

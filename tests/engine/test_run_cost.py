@@ -50,6 +50,18 @@ def test_what_would_take_too_long_or_too_much_is_a_line_through_two_trials(trial
     assert cost.memory == pytest.approx(GB + batch * GB / 100, rel=1e-3)
 
 
+def test_steps_that_do_more_than_others_count_with_their_share(monkeypatch):
+    now = [0.0]
+
+    def make_step(method, batches, seed, batch, step):
+        now[0] += 2.0 if step % 2 else 0.5
+        return {"loss": torch.zeros(())}
+
+    monkeypatch.setattr(run_cost, "make_step", make_step)
+    monkeypatch.setattr(run_cost.time, "perf_counter", lambda: now[0])
+    assert run_cost._trial(tiny.config(method__smooth_every=2), tiny.dataset(), 16).seconds == 1.25
+
+
 def test_the_first_step_is_not_timed(monkeypatch):
     made = []
 
