@@ -129,7 +129,7 @@ def test_a_processor_gets_what_is_fast_on_it():
     config, sentences = auto(images(3200, 16))
     method = structural_options(config)
     assert (config.train.batch, config.train.steps, method.one_pass, method.smooth_every) == (64, 2000, True, 2)
-    assert method.embedding_size == 64
+    assert (method.embedding_size, method.norm_weight) == (64, 0)
     assert any("every 2 steps" in sentence for sentence in sentences)
     assert structural_options(auto(images(3000, 8))[0]).smooth_every == 1
     assert structural_options(auto(images(3000, 16), method__smooth_every="3")[0]).smooth_every == 3

@@ -44,7 +44,7 @@ def discriminator_terms(
             sim_real, sim_fake = similarities(settings, real, fake, keys, bank)
             terms["similarity_real"] = settings.cluster_weight * -sim_real
             terms["similarity_fake"] = settings.cluster_weight * sim_fake
-    if settings.smoothness_weight > 0 and settings.distance != "hinge":  # a score has no length to hold
+    if settings.smoothness_weight * settings.norm_weight > 0 and settings.distance != "hinge":  # a score has no length to hold
         norms = torch.cat([real, fake]).square().sum(1).sqrt()
         beyond = 1 - norms if settings.norm_side == "floor" else norms - 1
         norm_hinge = beyond.clamp(min=0).square().mean()

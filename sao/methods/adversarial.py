@@ -64,6 +64,7 @@ class Adversarial(Generative):
     decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
     penalised: Literal["both", "real"] = "both"  # whose Jacobian norms are penalised
     power_steps = 1  # of the power iteration that finds them
+    zero_sum = False  # whether D's losses, as functions of the generated samples, are those of G with the sign turned
 
     def __init__(
         self, discriminator: Discriminator, generator: nn.Module, options: AdversarialOptions, context: Context
@@ -91,6 +92,10 @@ class Adversarial(Generative):
     @abstractmethod
     def generator_losses(self, real: Side, fake: Side) -> Scalars:
         """Weighted terms whose sum G minimises."""
+
+    def generator_losses_of_one_pass(self, of_discriminator: Scalars, real: Side, fake: Side) -> Scalars:
+        """G's losses where D's are known for the same samples; `real` has no graph."""
+        return self.generator_losses(real, fake)
 
     def penalises(self, step: int) -> bool:
         """Whether Jacobian norms are penalised in this step; if not in all, in those after which a log row is due."""
@@ -164,23 +169,30 @@ class Adversarial(Generative):
         """One batch of samples and one pass of D for both players; G's gradient comes of D as it was before its update."""
         with record_function("phase/generator pass"), self.passes(real) as called:
             fake = called(self.generator)(self._latents("generator latents", step, real)).to(real.dtype)
-        images = fake.detach().requires_grad_()
-        inputs = torch.cat([real, images.detach()])
+        inputs = torch.cat([real, fake.detach()])
         keys, start = self.keys(inputs), self._jacobian_start(step, inputs)
-        with self._same_weights():  # each side alone, so that what is sent back to G does not pass through the real one
-            real_rows, real_norms = self._embed(real, start[: len(real)], compiled=False)
-            fake_rows, fake_norms = self._embed(images, start[len(real) :], compiled=False)
-        real_side, fake_side = self._gathered(torch.cat([real_rows, fake_rows]), keys)
+        embeddings, norms = self._embed(inputs.requires_grad_(), start, compiled=False)
+        real_side, fake_side = self._gathered(embeddings, keys)
+        of_discriminator = self.discriminator_losses(real_side, fake_side)
         held = Side(real_side.embeddings.detach(), real_side.keys)
-        of_discriminator, of_generator = self.discriminator_losses(real_side, fake_side), self.generator_losses(held, fake_side)
-        share = self._share(torch.cat([real_norms, fake_norms]), real_rows)
+        of_generator = self.generator_losses_of_one_pass(of_discriminator, held, fake_side)
+        share = self._share(norms, embeddings)
         for optimiser in self.optimisers.values():
             optimiser.zero_grad()
+        weights: list[Tensor] = list(self.discriminator.parameters())
+        # D's samples do not interact, so the part of a gradient that belongs to the generated ones is G's, whoever else has one.
+        if self.zero_sum and len(start) == 0:
+            with record_function("phase/discriminator backward"):
+                total(of_discriminator).backward(inputs=[*weights, inputs])
+            assert inputs.grad is not None
+            of_inputs = -inputs.grad
+        else:
+            with record_function("phase/generator pass"):
+                (of_inputs,) = torch.autograd.grad(total(of_generator), inputs, retain_graph=True)
+            with record_function("phase/discriminator backward"):
+                (total(of_discriminator) + share[0]).backward(inputs=weights)
         with record_function("phase/generator pass"):
-            (of_images,) = torch.autograd.grad(total(of_generator), images, retain_graph=True)
-            fake.backward(of_images)
-        with record_function("phase/discriminator backward"):
-            (total(of_discriminator) + share[0]).backward(inputs=list(self.discriminator.parameters()))
+            fake.backward(of_inputs[len(real) :])
         distributed.sum_gradients(self.discriminator.parameters(), penalty := share.detach())
         distributed.sum_gradients(self.generator.parameters())
         watched = self.watched(real_side, fake_side)

@@ -68,6 +68,7 @@ class Structural(Adversarial):
         super().__init__(discriminator, options.generator.build(context.shape), options, context)
         self.options, self.power_steps = options, options.power_steps
         self.cycle = options.smooth_every if options.smoothness_weight > 0 else 1
+        self.zero_sum = options.smoothness_weight * options.norm_weight == 0  # the hinge on lengths is D's alone
         self.bank = None
         if options.cluster_weight > 0:
             features = discriminator.encoder.feature_size
@@ -79,11 +80,12 @@ class Structural(Adversarial):
         real_z, fake_z = F.normalize(real.embeddings), F.normalize(fake.embeddings)
         losses = {"distance": -self._distance(real_z, fake_z)}
         if self.bank is not None:
-            real_similarity = self._similarity(real_z, real.keys, real_z, real.keys, skip_first=True)
-            fake_similarity = self._similarity(fake_z, fake.keys, real_z, real.keys, skip_first=options.skip_first_fake)
+            pool = self._pool(real_z, real.keys)
+            real_similarity = self._similarity(real_z, real.keys, pool, skip_first=True)
+            fake_similarity = self._similarity(fake_z, fake.keys, pool, skip_first=options.skip_first_fake)
             losses["similarity_real"] = -options.cluster_weight * real_similarity
             losses["similarity_fake"] = options.cluster_weight * fake_similarity
-        if options.smoothness_weight > 0:
+        if options.smoothness_weight * options.norm_weight > 0:
             hinge = objectives.norm_hinge(torch.cat([real.embeddings, fake.embeddings]), options.norm_side, checked=False)
             losses["norm_hinge"] = options.smoothness_weight * options.norm_weight * hinge
         return losses
@@ -93,9 +95,14 @@ class Structural(Adversarial):
         real_z, fake_z = F.normalize(real.embeddings), F.normalize(fake.embeddings)
         losses = {"distance": self._distance(real_z, fake_z)}
         if self.bank is not None:
-            similarity = self._similarity(fake_z, fake.keys, real_z, real.keys, skip_first=self.options.skip_first_fake)
+            pool = self._pool(real_z, real.keys)
+            similarity = self._similarity(fake_z, fake.keys, pool, skip_first=self.options.skip_first_fake)
             losses["similarity_fake"] = -self.options.cluster_weight * similarity
         return losses
+
+    def generator_losses_of_one_pass(self, of_discriminator: Scalars, real: Side, fake: Side) -> Scalars:
+        """What the players share: each of them minimises the other's with the sign turned."""
+        return {name: -of_discriminator[name] for name in ("distance", "similarity_fake") if name in of_discriminator}
 
     def penalises(self, step: int) -> bool:
         return (
@@ -140,10 +147,12 @@ class Structural(Adversarial):
         measure = objectives.jensen_shannon if self.options.distance == "jensen_shannon" else objectives.bhattacharyya
         return measure(real, fake, **self._gaussian)
 
-    def _similarity(self, queries: Tensor, query_keys: Tensor, real: Tensor, real_keys: Tensor, skip_first: bool) -> Tensor:
-        """To the nearest of the current real batch, which has a gradient, and of the bank."""
+    def _pool(self, real: Tensor, real_keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings and keys among which neighbours are found: the current real batch, which has a gradient, and the bank."""
         assert self.bank is not None
         embeddings, keys = self.bank.contents()
-        pool = torch.cat([real, embeddings.to(real.dtype)]), torch.cat([real_keys, keys.to(real_keys.dtype)])
+        return torch.cat([real, embeddings.to(real.dtype)]), torch.cat([real_keys, keys.to(real_keys.dtype)])
+
+    def _similarity(self, queries: Tensor, query_keys: Tensor, pool: tuple[Tensor, Tensor], skip_first: bool) -> Tensor:
         k = self.options.neighbours
         return objectives.neighbour_similarity(queries, query_keys, *pool, k, skip_first=skip_first, checked=False)
