@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sao.benchmark import measure
+from sao.benchmark.literal import left_out, literal
 from sao.cli import main
 from sao.config import Config, load_preset
 from sao.engine import device
@@ -39,15 +40,17 @@ def double_precision():
 @pytest.mark.parametrize("distance", ["jensen_shannon", "bhattacharyya"])
 def test_literal_step_gives_the_same_losses_and_gradients(distance):
     config = small(method__distance=distance)
-    ours, literal = (measure.build(config, (1, 8, 8), 1000, arrangement) for arrangement in ("ours", "literal"))
+    ours, literally = (measure.build(config, (1, 8, 8), 1000, arrangement) for arrangement in ("ours", "literal"))
     inputs = torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
     batch = Batch(inputs, torch.arange(12))
-    mine, expected = ours.step(batch, 0), literal.step(batch, 0)
+    mine, expected = ours.step(batch, 0), literally.step(batch, 0)
     assert mine.keys() == expected.keys()
     for name in mine:
         torch.testing.assert_close(mine[name], expected[name], rtol=1e-9, atol=1e-9, msg=lambda m, name=name: f"{name}: {m}")
     for network in ("generator", "discriminator"):
-        for (name, a), b in zip(getattr(ours, network).named_parameters(), getattr(literal, network).parameters(), strict=True):
+        for (name, a), b in zip(
+            getattr(ours, network).named_parameters(), getattr(literally, network).parameters(), strict=True
+        ):
             if network == "generator":  # the literal pass for G goes on to add to D's gradients, which is what it is for
                 assert a.grad is not None
                 torch.testing.assert_close(a.grad, b.grad, rtol=1e-8, atol=1e-9, msg=lambda m, name=name: f"{name}: {m}")
@@ -135,10 +138,18 @@ def test_a_step_that_does_more_than_others_counts_with_its_share(monkeypatch, ca
 
 def test_where_there_is_no_literal_step_that_is_said(monkeypatch, capsys):
     monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
-    assert main(bench("--json", "--method.smooth_every", "2")) == 0
+    assert main(bench("--json", "--method.power_steps", "2")) == 0
     assert json.loads(capsys.readouterr().out)["literal"] is None
     assert main(bench("--method.smoothness_weight", "0")) == 0
-    assert "literal      none: it is there for structural with a Jacobian" in capsys.readouterr().out
+    assert "literal      none: it is there for structural with a penalty" in capsys.readouterr().out
+
+
+def test_a_shorter_step_is_measured_against_the_whole_one_and_says_by_what(monkeypatch, capsys):
+    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
+    assert main(bench("--method.smooth_every", "2", "--method.one_pass", "true")) == 0
+    assert "the literal step is the paper's; ours is shorter by one_pass true, smooth_every 2" in capsys.readouterr().out
+    assert literal(small(method__smooth_every="2", method__one_pass="true")) == literal(small())
+    assert left_out(small()) == {}
 
 
 def test_another_preset_is_timed_on_the_same_shape(monkeypatch, capsys, tmp_path):

@@ -19,6 +19,8 @@ from sao.methods.method import Batch, Context, total
 from sao.networks import Generator
 from sao.networks.cpu import portable
 
+WHOLE = {"one_pass": False, "smooth_every": 1}  # the paper's step, which these options make shorter
+
 
 class Literal(structural.Structural):
     def __init__(self, options: structural.Options, context: Context) -> None:
@@ -85,12 +87,16 @@ class Literal(structural.Structural):
 
 
 def has_literal(config: Config) -> bool:
-    """Whether there is a literal arrangement: of the paper's method as it is, with the Jacobian in each step."""
+    """Whether there is a literal arrangement: of the paper's method with a penalty and one power iteration."""
     options = config.method
-    if not isinstance(options, structural.Options):
-        return False
-    as_it_is = (options.power_steps, options.smooth_every, options.one_pass) == (1, 1, False)
-    return options.smoothness_weight > 0 and as_it_is
+    return isinstance(options, structural.Options) and options.smoothness_weight > 0 and options.power_steps == 1
+
+
+def left_out(config: Config) -> dict[str, str]:
+    """The options with which ours does less than the literal step, and their values."""
+    options = config.method
+    assert isinstance(options, structural.Options)
+    return {name: str(getattr(options, name)).lower() for name, value in WHOLE.items() if getattr(options, name) != value}
 
 
 class Options(structural.Options):
@@ -102,5 +108,5 @@ class Options(structural.Options):
 
 
 def literal(config: Config) -> Config:
-    """The same configuration for the literal arrangement."""
-    return config.model_copy(update={"method": Options.model_validate(config.method.model_dump())})
+    """The same configuration for the literal arrangement, which always makes the whole step of the paper."""
+    return config.model_copy(update={"method": Options.model_validate({**config.method.model_dump(), **WHOLE})})

@@ -180,7 +180,7 @@ class Adversarial(Generative):
         for optimiser in self.optimisers.values():
             optimiser.zero_grad()
         weights: list[Tensor] = list(self.discriminator.parameters())
-        # D's samples do not interact, so the part of a gradient that belongs to the generated ones is G's, whoever else has one.
+        # D's samples do not interact: the rows of a gradient that belong to generated ones are G's, whatever the others hold.
         if self.zero_sum and len(start) == 0:
             with record_function("phase/discriminator backward"):
                 total(of_discriminator).backward(inputs=[*weights, inputs])
