@@ -40,17 +40,15 @@ def double_precision():
 @pytest.mark.parametrize("distance", ["jensen_shannon", "bhattacharyya"])
 def test_literal_step_gives_the_same_losses_and_gradients(distance):
     config = small(method__distance=distance)
-    ours, literally = (measure.build(config, (1, 8, 8), 1000, arrangement) for arrangement in ("ours", "literal"))
+    ours, other = (measure.build(config, (1, 8, 8), 1000, arrangement) for arrangement in ("ours", "literal"))
     inputs = torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
     batch = Batch(inputs, torch.arange(12))
-    mine, expected = ours.step(batch, 0), literally.step(batch, 0)
+    mine, expected = ours.step(batch, 0), other.step(batch, 0)
     assert mine.keys() == expected.keys()
     for name in mine:
         torch.testing.assert_close(mine[name], expected[name], rtol=1e-9, atol=1e-9, msg=lambda m, name=name: f"{name}: {m}")
     for network in ("generator", "discriminator"):
-        for (name, a), b in zip(
-            getattr(ours, network).named_parameters(), getattr(literally, network).parameters(), strict=True
-        ):
+        for (name, a), b in zip(getattr(ours, network).named_parameters(), getattr(other, network).parameters(), strict=True):
             if network == "generator":  # the literal pass for G goes on to add to D's gradients, which is what it is for
                 assert a.grad is not None
                 torch.testing.assert_close(a.grad, b.grad, rtol=1e-8, atol=1e-9, msg=lambda m, name=name: f"{name}: {m}")
