@@ -69,6 +69,11 @@ def varied(preset: Config) -> dict[str, list[tuple[str, dict[str, Any]]]]:
         "lipschitz": [(f"{share:g} times", {"method.lipschitz": share * method.lipschitz}) for share in (0.5, 2)],
         "clustering": [("twice", {"method.cluster_weight": 2 * method.cluster_weight})],
         "G's rate": [("twice", {"method.generator_optimiser.learning_rate": 2 * rate})],
+        "augmentation": [
+            ("flips", {"method.augmentation.flip": True}),
+            ("flips on both sides", {"method.augmentation.flip": True, "method.augment_generated": True}),
+            ("crops on both sides", {"method.augmentation.crop": 0.7, "method.augment_generated": True}),
+        ],
         "passes": [("one" if not method.one_pass else "two", {"method.one_pass": not method.one_pass})],
         "schedule": [(other, {"train.schedule": other}) for other in {"constant", "cosine"} - {preset.train.schedule}],
     }

@@ -19,6 +19,8 @@ class Draws:
     discriminator_latents: Tensor  # (n, latent)
     generator_latents: Tensor
     directions: Tensor | None  # of the inputs [real; fake], with which the power iteration begins
+    discriminator_mirrored: Tensor  # (n,) which of the generated images are shown in a mirror
+    generator_mirrored: Tensor
 
 
 class AdamW:
@@ -105,7 +107,7 @@ class Structural:
         return logged
 
     def _discriminator_step(self, real: Tensor, draws: Draws, step: int) -> Terms:
-        fake = self.generator(draws.discriminator_latents).detach()
+        fake = shown(self.generator(draws.discriminator_latents), draws.discriminator_mirrored).detach()
         norms = None
         both = self.discriminator(torch.cat([real, fake]))[1]
         if self.settings.smoothness_weight > 0 and step % self.smooth_every == self.smooth_every - 1:
@@ -119,7 +121,7 @@ class Structural:
 
     def _one_step_of_both(self, real: Tensor, draws: Draws, step: int) -> Terms:
         """Both gradients are taken before either moves, of one batch; the bank takes what D made of it then."""
-        fake = self.generator(draws.generator_latents)
+        fake = shown(self.generator(draws.generator_latents), draws.generator_mirrored)
         both = self.discriminator(torch.cat([real, fake]))[1]
         real_z, fake_z = both[: len(real)], both[len(real) :]
         keys = self._keys(real), self._keys(fake)
@@ -143,7 +145,7 @@ class Structural:
 
     def _generator_step(self, real: Tensor, draws: Draws) -> Terms:
         """Against the D that has just moved, in two passes of it; each refines a spectral normalisation once."""
-        fake = self.generator(draws.generator_latents)
+        fake = shown(self.generator(draws.generator_latents), draws.generator_mirrored)
         real_z, fake_z = self.discriminator(real)[1].detach(), self.discriminator(fake)[1]
         keys = self._keys(real), self._keys(fake)
         terms = reference.generator_terms(self.settings, real_z, fake_z, keys, self._pool(real_z, keys[0]))
@@ -171,6 +173,10 @@ class Structural:
 
     def _pool(self, real: Tensor, keys: Tensor) -> Rows | None:
         return None if self.bank is None else self.bank.contents(real.detach(), keys)
+
+
+def shown(images: Tensor, mirrored: Tensor) -> Tensor:
+    return torch.stack([image.flip(-1) if turned else image for image, turned in zip(images, mirrored, strict=True)])
 
 
 def jacobian_norms(network: nn.Module, inputs: Tensor, directions: Tensor, power_steps: int) -> Tensor:

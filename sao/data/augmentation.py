@@ -37,9 +37,11 @@ class Augmentation(Strict):
     solarise: Probability = Field(default=0.0, description="probability that bright pixels are inverted")
     flip: bool = Field(default=False, description="mirror half of the images")
 
-    @torch.no_grad()
     def __call__(self, images: Tensor, seed: int, purpose: str, step: int, global_batch: int) -> Tensor:
-        """Augment this process's slice (n, c, h, w) in [-1, 1] of a global batch; vectors are returned as they are."""
+        """Augment this process's slice (n, c, h, w) in [-1, 1] of a global batch; vectors are returned as they are.
+
+        Gradients pass through it.
+        """
         if images.ndim != 4 or self == Augmentation():
             return images
         rows, widths = distributed.local_slice(global_batch), list(_DRAWS.values())

@@ -43,11 +43,22 @@ class AdversarialOptions(MethodOptions):
         "generator then sees as it was before its update: faster; false: the paper's",
     )
     augmentation: Augmentation = Field(default=Augmentation(), description="of the real images")
+    augment_generated: bool = Field(
+        default=False, description="the generated images are augmented too, by draws of their own, before D sees them"
+    )
 
     @model_validator(mode="after")
     def _one_pass_holds_the_whole_batch(self) -> Self:
         if self.one_pass and self.micro_batch is not None:
             raise ValueError("one_pass keeps the whole batch in memory: leave micro_batch out, or one_pass")
+        return self
+
+    @model_validator(mode="after")
+    def _there_is_something_to_augment(self) -> Self:
+        if self.augment_generated and self.augmentation == Augmentation():
+            raise ValueError(
+                "augment_generated does nothing without an augmentation: add for example --method.augmentation.flip true"
+            )
         return self
 
 
@@ -76,7 +87,8 @@ class Adversarial(Generative):
         self.average_discriminator = MovingAverage(discriminator, options.average)
         self.average_generator = MovingAverage(generator, options.average)
         self.latent_shape = (options.generator.latent_size,)
-        self.augmentation, self.micro_batch, self.one_pass = options.augmentation, options.micro_batch, options.one_pass
+        self.augmentation, self.augment_generated = options.augmentation, options.augment_generated
+        self.micro_batch, self.one_pass = options.micro_batch, options.one_pass
         self.batch, self.seed = context.batch, context.seed
         self.optimisers = {
             "discriminator": options.discriminator_optimiser.build(discriminator.parameters()),
@@ -133,8 +145,8 @@ class Adversarial(Generative):
 
     def _update_discriminator(self, real: Tensor, step: int) -> tuple[Scalars, Tensor]:
         """Also the keys of the real batch, which the generator's update asks for again."""
-        with torch.no_grad(), record_function("phase/generator"), self.passes(real) as called:
-            fake = called(self.generator)(self._latents("discriminator latents", step, real)).to(real.dtype)
+        with torch.no_grad(), record_function("phase/generator"):
+            fake = self._generated("discriminator latents", step, real)
         inputs = torch.cat([real, fake])
         keys = self.keys(inputs)
         start = self._jacobian_start(step, inputs)
@@ -150,8 +162,8 @@ class Adversarial(Generative):
     def _update_generator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
         """Fresh noise, the updated D (frozen), and the real batch without a graph."""
         self.discriminator.requires_grad_(False)
-        with record_function("phase/generator pass"), self.passes(real) as called:
-            fake = called(self.generator)(self._latents("generator latents", step, real)).to(real.dtype)
+        with record_function("phase/generator pass"):
+            fake = self._generated("generator latents", step, real)
         keys = torch.cat([real_keys, self.keys(fake.detach())])
         self.optimisers["generator"].zero_grad()
         with record_function("phase/generator pass"):
@@ -167,8 +179,8 @@ class Adversarial(Generative):
 
     def _update_both(self, real: Tensor, step: int) -> Scalars:
         """One batch of samples and one pass of D for both players; G's gradient comes of D as it was before its update."""
-        with record_function("phase/generator pass"), self.passes(real) as called:
-            fake = called(self.generator)(self._latents("generator latents", step, real)).to(real.dtype)
+        with record_function("phase/generator pass"):
+            fake = self._generated("generator latents", step, real)
         inputs = torch.cat([real, fake.detach()])
         keys, start = self.keys(inputs), self._jacobian_start(step, inputs)
         embeddings, norms = self._embed(inputs.requires_grad_(), start, compiled=False)
@@ -219,6 +231,12 @@ class Adversarial(Generative):
         return losses, sides[0]
 
     # --- passes ------------------------------------------------------------------------------------------------------
+
+    def _generated(self, latents: str, step: int, like: Tensor) -> Tensor:
+        """This process's generated samples as D sees them, for the draws of this name."""
+        with self.passes(like) as called:
+            samples = called(self.generator)(self._latents(latents, step, like)).to(like.dtype)
+        return self.augmentation(samples, self.seed, latents, step, self.batch) if self.augment_generated else samples
 
     def _embed(self, inputs: Tensor, start: Tensor, compiled: bool = True) -> tuple[Tensor, Tensor]:
         """Embeddings of all inputs and, for as many of the first as `start` has directions, Jacobian norms; with a graph."""

@@ -48,6 +48,7 @@ class Options:
     spectral_normalisation: bool = False
     kind: str = "resnet"
     flip: bool = False
+    augment_generated: bool = False
     ema: float = 0.8
     discriminator: Optimiser = Optimiser(3e-3, (0.4, 0.9), 0.2)
     generator: Optimiser = Optimiser(2e-3, (0.6, 0.95), 0.1)
@@ -63,6 +64,7 @@ def built(options: Options) -> Adversarial:
         encoder = {"name": "perceptron", "width": 8, "depth": 1}
     shared = {
         "augmentation": {"flip": options.flip},
+        "augment_generated": options.augment_generated,
         "generator": {"width": 4, "depth": 1},
         "micro_batch": options.micro_batch,
         "one_pass": options.one_pass,
@@ -152,13 +154,18 @@ class Recorded:
 
 def step(method: Adversarial, inputs: Tensor, number: int) -> Recorded:
     real: list[Tensor] = []
+    mirrored: list[Tensor] = []
     latents: list[Tensor] = []
     directions: list[Tensor] = []
     augmentation, start = method.augmentation, method._jacobian_start
 
-    def augmented(*arguments: Any) -> Tensor:
-        real.append(augmentation(*arguments))
-        return real[-1]
+    def augmented(images: Tensor, *arguments: Any) -> Tensor:
+        if not real:
+            real.append(augmentation(images, *arguments))
+            return real[0]
+        ramp = torch.linspace(-1, 1, images.shape[-1], dtype=images.dtype).expand_as(images)
+        mirrored.append((augmentation(ramp, *arguments) - ramp).flatten(1).abs().amax(1) > 0.5)
+        return augmentation(images, *arguments)
 
     def drawn(*arguments: Any) -> Tensor:
         directions.append(start(*arguments))
@@ -174,11 +181,12 @@ def step(method: Adversarial, inputs: Tensor, number: int) -> Recorded:
         hook.remove()
         method.augmentation = augmentation
         del method._jacobian_start
-    assert len(real) == 1, "both players see one batch"
+    assert len(mirrored) in (0, len(latents)), "both players see one real batch, and generated ones of their own"
     assert len(directions) <= 1
     of_discriminator, of_generator = latents if len(latents) == 2 else latents * 2  # one batch for both where it is so
     used = directions[0] if directions and len(directions[0]) > 0 else None
-    draws = reference_step.Draws(of_discriminator, of_generator, used)
+    mirrors = mirrored if len(mirrored) == 2 else (mirrored or [torch.zeros(len(inputs), dtype=torch.bool)]) * 2
+    draws = reference_step.Draws(of_discriminator, of_generator, used, *mirrors)
     return Recorded(scalars, real[0], draws, gradients)
 
 

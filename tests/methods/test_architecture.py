@@ -59,6 +59,11 @@ def test_falling_channels_are_those_of_images():
         GeneratorOptions(falling=True).build((7,))
 
 
+def test_generated_images_are_augmented_only_where_there_is_an_augmentation():
+    with pytest.raises(InputError, match=r"augment_generated does nothing without an augmentation"):
+        tiny.method(method__augment_generated=True)
+
+
 def test_one_pass_does_not_go_with_parts_of_a_batch():
     with pytest.raises(InputError, match=r"one_pass keeps the whole batch in memory"):
         tiny.method(method__one_pass=True, method__micro_batch=2)

@@ -53,6 +53,9 @@ CASES = {
     "bank of several batches": case(bank=100),
     "colour": case(shape=(3, 8, 8)),
     "flipped": case(flip=True),
+    "generated flipped too": case(flip=True, augment_generated=True),
+    "generated flipped too, in parts": case(flip=True, augment_generated=True, micro_batch=5),
+    "generated flipped too, one pass": case(flip=True, augment_generated=True, one_pass=True),
     "in parts": case(micro_batch=5),
     "in parts, power steps": case(micro_batch=5, power_steps=2, norm_side="ceiling"),
     "in parts, smooth every other step": case(micro_batch=4, smooth_every=2, distance="bhattacharyya"),
@@ -123,6 +126,15 @@ def test_the_players_and_the_steps_draw_for_themselves():
     latents = [rows for drawn in draws for rows in (drawn.discriminator_latents, drawn.generator_latents)]
     assert distinct(torch.cat(latents))
     assert distinct(torch.cat([drawn.directions for drawn in draws if drawn.directions is not None]).flatten(1))
+
+
+def test_the_generated_images_of_both_players_are_mirrored_by_draws_of_their_own():
+    options = case(flip=True, augment_generated=True)
+    method = product.built(options)
+    draws = [product.step(method, inputs, number).draws for number, inputs in enumerate(product.batches(options, 3))]
+    mirrored = [torch.stack([drawn.discriminator_mirrored, drawn.generator_mirrored]) for drawn in draws]
+    assert 0 < torch.stack(mirrored).double().mean() < 1
+    assert any(not torch.equal(*rows) for rows in mirrored)
 
 
 def distinct(rows: Tensor) -> bool:
