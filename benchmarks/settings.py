@@ -63,7 +63,8 @@ def varied(preset: Config) -> dict[str, list[tuple[str, dict[str, Any]]]]:
         "learning rate": [(f"{share:g} times", {**one}) for share, one in zip((0.3, 2), rates, strict=True)],
         "generator": [(f"width {size}", {"method.generator.width": size}) for size in (width // 2, 2 * width)],
         "smoothness": [
-            *((f"every {every}", {"method.smooth_every": every}) for every in (2, 4)),
+            *((f"every {every}", {"method.smooth_every": every}) for every in (1, 2, 4) if every != method.smooth_every),
+            ("twice the weight", {"method.smoothness_weight": 2 * method.smoothness_weight}),
             ("none", {"method.smoothness_weight": 0}),
         ],
         "lipschitz": [(f"{share:g} times", {"method.lipschitz": share * method.lipschitz}) for share in (0.5, 2)],
@@ -74,6 +75,7 @@ def varied(preset: Config) -> dict[str, list[tuple[str, dict[str, Any]]]]:
             ("flips on both sides", {"method.augmentation.flip": True, "method.augment_generated": True}),
             ("crops on both sides", {"method.augmentation.crop": 0.7, "method.augment_generated": True}),
         ],
+        "patch": [(f"{side}", {"encoder.patch": side}) for side in (1, 2) if side != getattr(preset.encoder, "patch", side)],
         "passes": [("one" if not method.one_pass else "two", {"method.one_pass": not method.one_pass})],
         "schedule": [(other, {"train.schedule": other}) for other in {"constant", "cosine"} - {preset.train.schedule}],
     }
