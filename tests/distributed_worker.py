@@ -52,7 +52,14 @@ CASES: dict[str, dict[str, Any]] = {
     "swav-small": {"method": "swav", "method__queue": 0, "method__small_views__count": 2, "method__small_views__size": 8},
     "dino": {"method": "dino", **_VIEWS, "method__momentum": 0.9, "method__frozen_epochs": 0.07},
     "frames": {"method": "supervised", "method__augmentation__flip": "true"},  # crops of whole pictures
-    "one-pass": {"method__one_pass": "true"},
+    # One pass in which G has a gradient of its own, and in every other step one that it shares with D.
+    "one-pass": {
+        "method__one_pass": "true",
+        "method__smooth_every": 2,
+        "method__norm_weight": 0,
+        "method__augmentation__flip": "true",
+        "method__augment_generated": "true",
+    },
     "micro-batches": {"method__micro_batch": 10},  # three processes have 10, 10 and 12 rows of [real; fake]
 }
 STEPS = 10

@@ -34,7 +34,11 @@ def learner(name: str, **options) -> Method:
     return method
 
 
-CASES: dict[str, dict[str, str]] = {name: {} for name in METHODS} | {"structural, one pass": {"method__one_pass": "true"}}
+CASES: dict[str, dict[str, str]] = {name: {} for name in METHODS} | {
+    "structural, one pass": {"method__one_pass": "true"},
+    "structural, one pass, zero sum": {"method__one_pass": "true", "method__smooth_every": "2", "method__norm_weight": "0"},
+    "structural, all augmented": {"method__augmentation__flip": "true", "method__augment_generated": "true"},
+}
 CASES |= {f"simclr, {kind}": {"method__optimiser__kind": kind} for kind in ("lars", "sgd")}  # those before are of AdamW
 
 
