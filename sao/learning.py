@@ -7,11 +7,9 @@ from typing import Any
 
 from sao.commands.training import start
 from sao.config import load_preset
-from sao.data.objects import readable
+from sao.data.objects import IN_MEMORY, readable
 from sao.errors import InputError
 from sao.model import Model, load
-
-IN_MEMORY = "an object in memory"  # stands in a run where a path would
 
 
 def train(

@@ -94,7 +94,7 @@ def test_the_example_was_executed():
     assert len(shown) >= 3
 
 
-def test_the_example_runs(tmp_path, monkeypatch):
+def test_the_example_runs(tmp_path, monkeypatch, capsys):
     """Its cells in order, with few steps; what ends a cell shows itself."""
     import ast
 
@@ -102,11 +102,13 @@ def test_the_example_runs(tmp_path, monkeypatch):
     names: dict = {}
     shown = 0
     for cell in cells():
-        tree = ast.parse("".join(cell["source"]).replace("steps=100", "steps=3"))
+        tree = ast.parse("".join(cell["source"]).replace("steps=400", "steps=3"))
         last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, "cell", "exec"), names)
         if last is not None:
             assert isinstance(last, ast.Expr)
             value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
             shown += hasattr(value, "_repr_html_")
+    said = capsys.readouterr().out
+    assert 'next          sao.load("runs/notebook").embed(data)' in said, "no command can name what is in memory"
     assert shown >= 3

@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 
 from sao.config import Config
+from sao.data.objects import IN_MEMORY
 from sao.data.samples import Dataset
 from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.engine.interrupt import interruptible
@@ -41,6 +42,9 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
         log.say(f"look at       {report}")
     elif pictures:
         log.say(f"look at       {pictures[-1]}")
+    if config.data.source == IN_MEMORY:  # no command can name it
+        log.say(f'next          sao.load("{run.folder}").embed(data)')
+        return
     log.say(f"next          sao eval {run.folder}")
     log.say(f"              sao embed {run.folder} {config.data.source} -o features.npz")
 

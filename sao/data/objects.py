@@ -25,6 +25,7 @@ from sao.data.user_files import Readable, from_source
 from sao.errors import InputError, printable
 
 IMAGE_COLUMNS = ("image", "img", "picture", "photo", "path", "file", "filename", "file_name", "image_path")
+IN_MEMORY = "an object in memory"  # stands in a run where a path would
 EMPTY = "there are no samples: give at least one"
 
 
