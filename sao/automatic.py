@@ -28,6 +28,8 @@ PAIRED = 256  # samples among which distances are taken
 BANK_SHARE = 4
 PASSES, PASSES_OF_GANS = 100, 40  # of 1,800 clothes, 71 passes of ours gave less than 35 (results/small-scale.md)
 IMAGES_SEEN = 128_000  # at most, by a processor that nobody told how long
+# Of the encoder's stages on a processor, for images of fewer pixels a side than the first number.
+SMALL_WIDTHS = ((16, [32, 64, 128]), (24, [8, 32, 64, 128]), (64, [16, 32, 64, 128]), (math.inf, [8, 16, 32, 64, 128]))
 EARLY = 0.05  # the part of a run in which what is uncertain at first is left alone
 LONG = 2 * 3600.0  # seconds; what takes longer deserves a word of advice
 FLOATS_KEPT = 24  # activations that a step holds for each channel and position of a residual block, all derivatives included
@@ -124,7 +126,7 @@ def _choose_for_vectors(choose, n: int) -> None:
 def _choose_for_images(choose, n: int, size: int, device: str, adversarial: bool) -> None:
     why_batch = "a step is steadier with more samples and its time grows with each"
     if device == "cpu":
-        widths = [32, 64, 128] if size < 24 else [16, 32, 64, 128] if size < 64 else [8, 16, 32, 64, 128]
+        widths = next(chosen for below, chosen in SMALL_WIDTHS if size < below)
         blocks, width, depth = 1, 64 if size < 16 else 32 if size < 64 else 16, 1
         reason = f"networks this small are what a processor can train on {size}x{size} images"
         largest = 128 if size < 64 and not adversarial else 64
@@ -134,7 +136,7 @@ def _choose_for_images(choose, n: int, size: int, device: str, adversarial: bool
                 "embeddings of {} numbers, because a covariance of more directions than a step has samples is uncertain",
                 {"method.embedding_size": largest},
             )
-        if size >= 16 and size % 2 == 0:
+        if size >= 24 and size % 2 == 0:  # of 16x16 pixels patches lose what groups are told by (results/small-scale.md)
             choose(
                 "the encoder takes patches of {} pixels a side as positions, because that costs a third and learns as well",
                 {"encoder.patch": 2},

@@ -131,6 +131,12 @@ def test_a_processor_gets_what_is_fast_on_it():
     assert (config.train.batch, config.train.steps, method.one_pass, method.smooth_every) == (64, 2000, True, 2)
     assert (method.embedding_size, method.norm_weight) == (64, 0)
     assert any("every 2 steps" in sentence for sentence in sentences)
+    encoders = [auto(images(3200, size))[0].encoder for size in (8, 16, 32)]
+    assert [(one.widths, one.patch) for one in encoders if isinstance(one, ResNetOptions)] == [
+        ((32, 64, 128), 1),
+        ((8, 32, 64, 128), 1),
+        ((16, 32, 64, 128), 2),
+    ]
     assert structural_options(auto(images(3000, 8))[0]).smooth_every == 1
     assert structural_options(auto(images(3000, 16), method__smooth_every="3")[0]).smooth_every == 3
     views = auto(images(3000, 16), method="simclr")[0]
