@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +36,7 @@ class Health(nn.Module):
         self.step = 0
         self._terms: list[str] = []
         self._places: dict[tuple[str, ...], int] = {}  # where in the list the terms of one look begin
+        self._guarded: _Guarded | None = None
 
     @torch.no_grad()
     def look(self, scalars: Mapping[str, Tensor]) -> Tensor:
@@ -64,17 +67,34 @@ class Health(nn.Module):
         small. What is large (weights, averages, partners, banks, queues) is not copied: it does not change in the first place.
         """
         self.step = step
-        buffers = []
-        for module in method.modules():
-            if isinstance(module, MovingAverage | Partner | MemoryBank | Queue):
-                module.skip = self.broken
-            if not isinstance(module, Health | MemoryBank | Queue):
-                held = {name: value for name, value in module._buffers.items() if value is not None}
-                kept = held.keys() - module._non_persistent_buffers_set
-                buffers += [(module._buffers, name, held[name].clone()) for name in kept]
+        if self._guarded is None:
+            self._guarded = _Guarded.of(method)
+        for module in self._guarded.skipping:
+            module.skip = self.broken
+        buffers = [(holder, name, holder[name].clone()) for holder, name in self._guarded.buffers]
         yield
         if self.broken.device.type in LOOKING_IS_FREE and not self.broken:
             return
         with torch.no_grad():
             for holder, name, before in buffers:
                 holder[name].copy_(torch.where(self.broken, before, holder[name]))
+
+
+@dataclass(frozen=True)
+class _Guarded:
+    """What a step may change beside weights. It is looked for once: a walk through all networks took a hundredth of a step."""
+
+    skipping: list[MovingAverage | Partner | MemoryBank | Queue]
+    buffers: list[tuple[dict[str, Any], str]]  # where each is held, because it may be another tensor after the step
+
+    @classmethod
+    def of(cls, method: nn.Module) -> "_Guarded":
+        skipping = [module for module in method.modules() if isinstance(module, MovingAverage | Partner | MemoryBank | Queue)]
+        holders = [module for module in method.modules() if not isinstance(module, Health | MemoryBank | Queue)]
+        buffers = [
+            (module._buffers, name)
+            for module in holders
+            for name, value in module._buffers.items()
+            if value is not None and name not in module._non_persistent_buffers_set
+        ]
+        return cls(skipping, buffers)
