@@ -95,11 +95,6 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
                 "the Jacobian is penalised every {} steps, because that saves a fifth of a step and learns as well",
                 {"method.smooth_every": 2},
             )
-            choose(
-                "the weight of the floor under the embeddings' length is {}, because it never acted on images like these, and "
-                "without it the players share more of a step",
-                {"method.norm_weight": 0.0},
-            )
     return build(values), reasons
 
 

@@ -129,7 +129,7 @@ def test_a_processor_gets_what_is_fast_on_it():
     config, sentences = auto(images(3200, 16))
     method = structural_options(config)
     assert (config.train.batch, config.train.steps, method.one_pass, method.smooth_every) == (64, 2000, True, 2)
-    assert (method.embedding_size, method.norm_weight) == (64, 0)
+    assert (method.embedding_size, method.norm_weight) == (64, 4)
     assert any("every 2 steps" in sentence for sentence in sentences)
     encoders = [auto(images(3200, size))[0].encoder for size in (8, 16, 32)]
     assert [(one.widths, one.patch) for one in encoders if isinstance(one, ResNetOptions)] == [
