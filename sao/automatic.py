@@ -313,7 +313,7 @@ def _time(config: Config, dataset: Dataset) -> list[str]:
     ]
     size = dataset.train.shape[-1]
     if whole > LONG and len(dataset.train.shape) == 3 and size > 16:
-        sentences.append(f"auto: --data.size {size // 2} would take about a quarter of that")
+        sentences.append(f"auto: --data.size {size // 2} would be faster; --dry-run says by how much")
     return sentences
 
 

@@ -312,7 +312,7 @@ def _train(folder: Path) -> str:
 def _advice(error: Exception) -> str:
     match error:
         case ImportError():
-            return "install again with `pip install --force-reinstall sao`, or `make clean demo` in the repository"
+            return "install it again: `pip install --force-reinstall .` or `make clean demo` in the folder of the project"
         case OSError():
             return f"the folder for temporary files, {tempfile.gettempdir()}, must be writable: set TMPDIR"
         case FloatingPointError():

@@ -26,7 +26,7 @@ def test_a_healthy_machine_trains_and_every_line_is_ok_or_has_a_remedy(capsys, t
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        (ImportError("no module"), "install again"),
+        (ImportError("no module"), "install it again"),
         (PermissionError("read-only"), "TMPDIR"),
         (FloatingPointError("distance is NaN or inf"), "--train.device cpu"),
         (RuntimeError("a kernel\nis missing"), "--train.device cpu"),
