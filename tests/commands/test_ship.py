@@ -132,6 +132,13 @@ def test_the_card_has_data_command_numbers_and_licence(run, box):
     assert options["train.steps"] == "8"
 
 
+@pytest.mark.parametrize("name", models.model_names())
+def test_the_command_on_the_card_of_a_model_is_one_of_today(name):
+    """A preset that changes makes other networks: the card then has to name the options that it had."""
+    folder = models.run_folder(name)
+    assert f"- command: `{command_of(Run.open(folder).config)}`" in (folder / "README.md").read_text()
+
+
 def test_half_of_the_bits_is_kept_only_if_it_makes_no_difference(run, tmp_path, capsys, monkeypatch):
     from sao.commands import ship
 
