@@ -26,7 +26,10 @@ class Data(Strict):
         description="a data set's name, or a path: folder, archive, .txt of paths, .npy, .npz, .csv, .parquet, .arrow",
     )
     folder: str = Field(default="~/.cache/sao/datasets", description="where named data sets are kept or downloaded to")
-    size: Annotated[Int, Field(ge=8, le=256)] | None = Field(default=None, description="pixels a side; null: as the data is; of image files a power of two from 8 to 128, by their median")
+    size: Annotated[Int, Field(ge=8, le=256)] | None = Field(
+        default=None,
+        description="pixels a side; null: as the data is, and of image files a power of two from 8 to 128, by their median",
+    )
     fit: Literal["crop", "pad", "centre"] = Field(
         default="crop",
         description="how images that are not square become so; centre: the middle of a short side of 9/8 of the size",
