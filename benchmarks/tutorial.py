@@ -35,8 +35,17 @@ def contact_sheet(folder: Path, out: Path) -> None:
     Image.fromarray(np.vstack(rows)).save(out)
 
 
+def samples_over_time(run: Path, out: Path) -> None:
+    """The first and the last generated pictures of a run, side by side."""
+    first, *_, last = (Image.open(path) for path in sorted((run / "samples").glob("step-*.png")))
+    both = Image.new(first.mode, (2 * first.width + 16, first.height), "white")
+    both.paste(first, (0, 0))
+    both.paste(last, (first.width + 16, 0))
+    both.save(out)
+
+
 def report_pictures(page_file: Path, out: Path) -> None:
-    """Overview, map, a sample pointed at, and clusters, as a person sees them."""
+    """Overview, verdict, map, a sample pointed at, and clusters, as a person sees them."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -45,6 +54,7 @@ def report_pictures(page_file: Path, out: Path) -> None:
         page.goto(page_file.resolve().as_uri())
         page.wait_for_timeout(500)
         page.screenshot(path=out / "overview.png")
+        page.locator(".verdict").first.screenshot(path=out / "verdict.png")
         for name in ("map", "clusters"):
             page.evaluate(f"document.getElementById('{name}').scrollIntoView()")
             page.wait_for_timeout(500)
@@ -76,6 +86,7 @@ def main() -> None:
         return
     arguments.out.mkdir(parents=True, exist_ok=True)
     contact_sheet(arguments.folder, arguments.out / "folder.png")
+    samples_over_time(arguments.run, arguments.out / "samples.png")
     report_pictures(arguments.run / "report.html", arguments.out)
 
 
