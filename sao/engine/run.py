@@ -185,7 +185,7 @@ def check_free(folder: Path, overwrite: bool = False) -> None:
         if marked or not names:
             foreign = foreign_file(folder)
     if names and not marked:
-        old = "; a run of version 0.1 can be read by that version only" if CONFIG in names else ""
+        old = f"; if it is a run that lost its mark, `sao resume {folder}` goes on with it" if CONFIG in names else ""
         raise InputError(
             f"{folder} exists and is not a run: it does not carry sao's mark, {MARK}, so nothing in it is replaced; "
             f"choose another --out{old}"
