@@ -131,7 +131,7 @@ def _choose_for_images(choose, n: int, size: int, device: str, adversarial: bool
                 "embeddings of {} numbers, because a covariance of more directions than a step has samples is uncertain",
                 {"method.embedding_size": largest},
             )
-        if size >= 24 and size % 2 == 0:  # of 16x16 pixels patches lose what groups are told by (results/small-scale.md)
+        if size >= 24 and size % 2 == 0:  # at 16x16 groups of MNIST were found worse with them (results/small-scale.md)
             choose(
                 "the encoder takes patches of {} pixels a side as positions, because that costs a third and learns as well",
                 {"encoder.patch": 2},
