@@ -1,15 +1,21 @@
 """Which settings matter at small scale: one changed at a time, everything else as in the preset.
 
 python benchmarks/settings.py --out DIR [--preset fashion16] [--data mnist] [--folder DATA] [--steps 300] [--seeds 0] [--jobs 2]
-    [--only preset,batch] [--hold-back] [--manifold]
+    [--only preset,batch] [--try "wide: method.generator.width 128, train.steps 200"] [--hold-back] [--manifold]
 
---hold-back trains on five sixths of the training part and judges on the rest of it, so that settings are not chosen on the
-test part. --manifold judges clusters along the manifold too (UMAP). A change of the batch keeps the number of images.
+--try changes options by hand, several at a time; it can be given again, and then no other settings are tried unless --only
+names them. --hold-back trains on five sixths of the training part and judges on the rest of it, so that settings are not
+chosen on the test part. --manifold judges clusters along the manifold too (UMAP). A change of the batch keeps the number of
+images.
 
-Runs are ordinary run folders in --out: a killed study goes on where it was. The table is printed after each of them.
+Runs are ordinary run folders in --out: a killed study goes on where it was. The table is printed after each of them, and
+what was measured is kept in --out/settings.jsonl.
 """
 
 import argparse
+import json
+import re
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,8 +101,10 @@ def trials(options: argparse.Namespace) -> Iterator[Trial]:
     asked = {"data.folder": options.folder, "data.source": options.data, "train.schedule": options.schedule}
     fixed = {"train.steps": options.steps, "train.threads": 1} | {name: value for name, value in asked.items() if value}
     preset = load_preset(options.preset, {name: str(value) for name, value in fixed.items()})
-    settings = varied(preset)
-    for setting in options.only.split(",") if options.only else settings:
+    settings, tried = varied(preset), [by_hand(text) for text in options.tried]
+    chosen = options.only.split(",") if options.only else list(settings) if not tried else []
+    settings["tried"] = tried
+    for setting in [*chosen, "tried"]:
         if setting not in settings:
             raise InputError(f"there is no setting {setting!r}; there are {', '.join(settings)}")
         for value, changes in settings[setting]:
@@ -108,6 +116,15 @@ def trials(options: argparse.Namespace) -> Iterator[Trial]:
                 yield Trial(setting, value, config, options.out / name, options.hold_back, options.manifold)
 
 
+def by_hand(text: str) -> tuple[str, dict[str, Any]]:
+    """A name, and the options it stands for: "wide: method.generator.width 128, train.steps 200"."""
+    name, colon, changes = text.partition(":")
+    pairs = [tuple(change.split(maxsplit=1)) for change in re.split(r",(?![^\[]*\])", changes)]  # not inside a list
+    if not colon or not name.strip() or any(len(pair) != 2 for pair in pairs):
+        raise InputError(f'--try takes "NAME: option value, option value", got {text!r}')
+    return name.strip(), {option: value.strip() for option, value in pairs}
+
+
 def finish(trial: Trial) -> dict[str, float]:
     warnings.simplefilter("ignore")  # a bank near the size of the data set
     dataset = open_config_data(trial.config).dataset
@@ -115,10 +132,12 @@ def finish(trial: Trial) -> dict[str, float]:
         fitted, held = held_out_rows(len(dataset.train), dataset.train.labels, HELD_BACK, seed=0)
         dataset = Dataset(dataset.name, dataset.train.select(fitted), dataset.train.select(held))
     names = (*METRICS, *(MANIFOLD if trial.manifold else ()))
+    started = time.process_time()
     try:
         method = train_run(trial.folder, trial.config, dataset)
     except Diverged:
-        return dict.fromkeys(names, float("nan"))
+        return dict.fromkeys((*names, "minutes"), float("nan"))
+    minutes = (time.process_time() - started) / 60  # of the processor, with the evaluations on the way
 
     def features(split: str, samples: Samples) -> Features:
         samples = samples.select(np.arange(min(ENOUGH, len(samples))))
@@ -127,7 +146,7 @@ def finish(trial: Trial) -> dict[str, float]:
     parts = features("train", dataset.train), features("test", dataset.test)
     found = evaluate(*parts, names, seed=trial.config.seed, manifold="umap" if trial.manifold else "spectral")
     by_name = {metric.name: metric.value for metric in found}
-    return {name: by_name[name] for name in names}
+    return {**{name: by_name[name] for name in names}, "minutes": minutes}
 
 
 def table(found: dict[tuple[str, str], list[dict[str, float]]]) -> str:
@@ -150,6 +169,7 @@ def main() -> None:
     parser.add_argument("--data", help="another data set than the preset's")
     parser.add_argument("--folder", type=Path, help="where the data set's files are")
     parser.add_argument("--schedule", choices=("constant", "cosine"), help="of the learning rates (default: the preset's)")
+    parser.add_argument("--try", dest="tried", action="append", default=[], help="a name and options: 'wide: method.bank 512'")
     parser.add_argument("--hold-back", action="store_true", help="judge on a part of the training part, kept out of training")
     parser.add_argument("--manifold", action="store_true", help="judge clusters along the manifold too")
     parser.add_argument("--steps", type=int, default=300)
@@ -168,9 +188,19 @@ def study(options: argparse.Namespace) -> None:
     everything = list(trials(options))
     for trial in everything:
         check_folder(trial.folder, trial.config)
+    options.out.mkdir(parents=True, exist_ok=True)
+    kept = options.out / "settings.jsonl"
+    rows = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()] if kept.exists() else []
+    done = {row["run"]: row["found"] for row in rows}
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for trial, result in run_each(finish, everything, options.jobs):
+    for trial in everything:
+        if trial.folder.name in done:
+            found.setdefault((trial.setting, trial.value), []).append(done[trial.folder.name])
+    left = [trial for trial in everything if trial.folder.name not in done]
+    for trial, result in run_each(finish, left, options.jobs):
         found.setdefault((trial.setting, trial.value), []).append(result)
+        with kept.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"run": trial.folder.name, "found": result}) + "\n")
         print(table(found), end="\n\n", flush=True)
 
 
