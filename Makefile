@@ -12,7 +12,7 @@ help:                           ## this list
 demo: $(VENV)/.installed        ## install everything and train on the built-in digits
 	$(BIN)/sao train
 
-test: $(VENV)/.installed lint browser  ## install everything and run all the tests
+test: $(VENV)/.installed lint browser  ## install everything and run all tests but the slow ones
 	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # One whole step of the method, the mathematics with its oracles, resuming, the evaluator, the map of imports, names in documents.

@@ -14,18 +14,19 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
 
 ROOT = Path(__file__).parents[1]
-OF_THE_ROOT = ("CONTRIBUTING.md", "CHANGELOG.md")
+OF_THE_ROOT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
 OPTIONS = "<!-- every option -->"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in OF_THE_ROOT:
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
-    for path in sorted((ROOT / "results").rglob("*")):
-        if path.suffix in (".md", ".png", ".json"):
-            name = str(path.relative_to(ROOT))
-            # The results are reached from the pages that quote them; a list of them in the navigation would hide the rest.
-            files.append(File.generated(config, name, abs_src_path=str(path), inclusion=InclusionLevel.NOT_IN_NAV))
+    results = [path for path in (ROOT / "results").rglob("*") if path.suffix in (".md", ".png", ".json")]
+    cards = (ROOT / "sao" / "models").glob("*/README.md")
+    for path in sorted([*results, *cards]):
+        name = str(path.relative_to(ROOT))
+        # They are reached from the pages that quote them; a list of them in the navigation would hide the rest.
+        files.append(File.generated(config, name, abs_src_path=str(path), inclusion=InclusionLevel.NOT_IN_NAV))
     return files
 
 
@@ -35,6 +36,7 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
         if OPTIONS not in markdown:
             raise PluginError(f"docs/options.md has no line {OPTIONS}")
         markdown = markdown.replace(OPTIONS, "\n".join(option_tables()))
+    markdown = re.sub(r"\[([^\]]+)\]\([^)\s]+\.py\)", r"\1", markdown)  # source files are not on the site
     return re.sub(r"(?<=\]\()([^)\s:]+)(?=[)\s])", lambda link: moved(link[1], name), markdown)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -97,7 +98,40 @@ def test_public_names_have_their_docstrings(site):
 
 def test_results_are_on_the_site(site):
     for path in (ROOT / "results").glob("*.md"):
-        assert (site / "results" / f"{path.stem}.html").exists(), path
+        name = "index" if path.stem == "README" else path.stem
+        assert (site / "results" / f"{name}.html").exists(), path
+
+
+class Links(HTMLParser):
+    """Where the links of a page lead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value for name, value in attrs if tag == "a" and name == "href" and value]
+
+
+def dead_links(folder: Path) -> list[str]:
+    found = []
+    for path in set(folder.rglob("*.html")) - {folder / "404.html"}:  # which a server shows, by addresses of its own
+        page = Links()
+        page.feed(path.read_text(encoding="utf-8"))
+        inside = [unquote(link.partition("#")[0]) for link in page.found if ":" not in link]
+        found += [f"{path.name}: {link}" for link in inside if link and not (path.parent / link).exists()]
+    return found
+
+
+def test_every_link_leads_somewhere(site):
+    assert dead_links(site) == []
+
+
+def test_a_dead_link_is_noticed(tmp_path):
+    (tmp_path / "page.html").write_text(
+        '<a href="page.html#top">here</a><a href="https://example.org">out</a><a href="no.html">no</a>'
+    )
+    assert dead_links(tmp_path) == ["page.html: no.html"]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here: the site is not tried in a browser")
