@@ -86,7 +86,7 @@ def card_of(run: Run, model: Model, config: Config, licence: str) -> str:
         f"# {config.method.name} on {facts.name}, {shape}",
         "",
         f"Written by `sao ship` (sao {__version__}): the moving averages after step {model.step}, for embedding, "
-        "clustering and sampling. It cannot be trained on.",
+        "clustering and sampling. It cannot be trained further.",
         "",
         f"- data: {DATA.get(config.data.source, facts.name)}; {facts.samples} training samples of {shape}, labels not seen",
         f"- command: `{command_of(config)}`",
@@ -132,13 +132,16 @@ def _numbers(run: Run, step: int) -> list[str]:
         return ["Not evaluated: `sao eval` of the run, before `sao ship`, fills in numbers."]
     found = {metric["name"]: metric for metric in read_json(file) if metric["value"] is not None}
     shown = [name for name in SHOWN if name in found]
-    lines = [f"Measured on {_scored(found, shown)}:", "", "| metric | learnt | raw inputs |", "|---|---|---|"]
+    sides = {"learnt": "", "raw inputs": "raw/"}
+    if not any(f"raw/{name}" in found for name in shown):
+        del sides["raw inputs"]
+    lines = [f"Measured on {_scored(found, shown)}:", "", f"| metric | {' | '.join(sides)} |", "|---" * (1 + len(sides)) + "|"]
     for name in shown:
-        raw = found.get(f"raw/{name}")
-        lines.append(f"| {name} | {found[name]['value']:.3f} | {'–' if raw is None else format(raw['value'], '.3f')} |")
+        values = [found.get(f"{prefix}{name}") for prefix in sides.values()]
+        lines.append(f"| {name} | {' | '.join('–' if one is None else format(one['value'], '.3f') for one in values)} |")
     return lines
 
 
 def _scored(found: dict[str, dict], shown: list[str]) -> str:
     protocol = found[shown[0]]["protocol"] if shown else {}
-    return f"{protocol.get('n_test', 'the')} held-out samples, seed {protocol.get('seed', 0)}"
+    return f"{protocol.get('n_test', 'the')} held-out samples, evaluation seed {protocol.get('seed', 0)}"

@@ -122,7 +122,7 @@ def test_the_card_has_data_command_numbers_and_licence(run, box):
     card = (box / "tiny8/README.md").read_text()
     assert "Optical Recognition of Handwritten Digits" in card
     assert "- licence of the weights: Apache-2.0" in card
-    assert "Measured on 360 held-out samples, seed 0:" in card
+    assert "Measured on 360 held-out samples, evaluation seed 0:" in card
     assert "| kmeans | 0.500 | – |\n| kmeans_best | 0.625 | 0.250 |" in card
     typed = next(line for line in card.splitlines() if line.startswith("- command: ")).split("`")[1]
     typed = shlex.split(typed)
