@@ -29,7 +29,7 @@ NOTES = (
     "10,000) with their own training and test parts, resized to 16x16 (bilinear, with antialiasing). Every row learns from the "
     "training part without labels. It is judged on the test part, in which clusters are found and matched one to one with "
     "the classes.",
-    "Each cell: matched accuracy ± its sample standard deviation over the seeds / NMI / ARI. k-means: spherical, mean of 20 "
+    "Each number: matched accuracy ± its sample standard deviation over the seeds / NMI / ARI. k-means: spherical, mean of 20 "
     "starts. best of 20: that with the best objective. UMAP: 10 dimensions, 20 neighbours, min_dist 0, by cosine, then the "
     "best of 20 k-means. spectral: the leading eigenvectors of the graph of 10 neighbours, then the best of 20. own: what the "
     "row's own rule says, which is the nearest centre (VaDE: the likeliest component) found in the training part; of N2D it "

@@ -38,7 +38,7 @@ def write_benchmark(table: Table, cells: Sequence[Cell], out: Path, command: str
     write_text(out / f"{table.name}.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     parts = [f"# {table.title}", "", f"`{facts['command']}`, {facts['date']}, {facts['machine']}", ""]
     parts += [
-        f"- {note}" for note in ("cells that earlier commands with the same options finished are shown too", *table.notes)
+        f"- {note}" for note in ("runs that earlier commands with the same options finished are shown too", *table.notes)
     ]
     for data in dict.fromkeys(line["data"] for line in lines):
         parts += ["", f"## {data}", "", *_rows([line for line in lines if line["data"] == data], data)]
@@ -84,7 +84,7 @@ def _curve(points: list[dict[str, Any]]) -> list[str]:
         ("k-means of ours", [f"{np.mean(point['kmeans']):.3f}" for point in chosen]),
     ]
     lines = [f"| {title} | {' | '.join(cells)} |" for title, cells in rows]
-    said = "Ours over time, as watched while it trained (mean of 5 starts, at most 5,000 test samples, mean over the seeds):"
+    said = "Ours over time, measured during training (mean of 5 starts, at most 5,000 test samples, mean over the seeds):"
     return ["", said, "", lines[0], "|" + "---|" * (len(chosen) + 1), *lines[1:]]
 
 

@@ -83,7 +83,7 @@ def _notes(done: list[tuple[Cell, dict[str, Metric]]]) -> list[str]:
     notes = [
         "mean ± standard deviation over the seeds (that of a sample); accuracies in percent, parameters in millions",
         "minutes: the steps times the median of a step's time, so without evaluations on the way",
-        "cells that earlier commands with the same options finished in this folder are shown too",
+        "runs that earlier commands with the same options finished in this folder are shown too",
     ]
     if any(cell.row.paper.get(cell.data) for cell, _ in done):
         notes.append("(paper): the paper's number, of its own networks, 32x32 images and 1000 epochs")
