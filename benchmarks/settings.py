@@ -196,6 +196,8 @@ def study(options: argparse.Namespace) -> None:
     for trial in everything:
         if trial.folder.name in done:
             found.setdefault((trial.setting, trial.value), []).append(done[trial.folder.name])
+    if found:
+        print(table(found), end="\n\n", flush=True)
     left = [trial for trial in everything if trial.folder.name not in done]
     for trial, result in run_each(finish, left, options.jobs):
         found.setdefault((trial.setting, trial.value), []).append(result)
