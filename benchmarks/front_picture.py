@@ -1,6 +1,8 @@
 """The picture of the README: held-out images on a map with the colours of their clusters, and generated images beside them.
 
 python benchmarks/front_picture.py RUN -o docs/figures/front.png [--images 1500] [--clusters 10]
+
+RUN is the run of which the model fashion16 is a copy (its card has the command).
 """
 
 import argparse

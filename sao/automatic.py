@@ -133,7 +133,8 @@ def _choose_for_images(choose, n: int, size: int, device: str, adversarial: bool
             )
         if size >= 24 and size % 2 == 0:  # at 16x16 groups of MNIST were found worse with them (results/small-scale.md)
             choose(
-                "the encoder takes patches of {} pixels a side as positions, because that costs a third; an SVM on the features hardly changed",
+                "the encoder takes patches of {} pixels a side as positions, because that costs a third, "
+                "and an SVM on the features hardly notices",
                 {"encoder.patch": 2},
             )
         _choose_small_networks(choose, size)

@@ -139,6 +139,8 @@ def _numbers(run: Run, step: int) -> list[str]:
     for name in shown:
         values = [found.get(f"{prefix}{name}") for prefix in sides.values()]
         lines.append(f"| {name} | {' | '.join('–' if one is None else format(one['value'], '.3f') for one in values)} |")
+    if "manifold" in shown:  # there are two kinds of it
+        lines += ["", f"manifold: {found['manifold']['protocol']['algorithm']}."]
     return lines
 
 

@@ -102,6 +102,12 @@ def test_a_dash_in_an_option_is_an_underscore():
     assert structural_options(config).micro_batch == 3
 
 
+@pytest.mark.parametrize(("size", "rates"), [(8, (1e-3, 1e-3)), (16, (1e-3, 2e-3)), (32, (1e-3, 2e-3))])
+def test_the_generator_of_small_images_learns_faster_than_the_discriminator(size, rates):
+    method = structural_options(auto(images(size=size))[0])
+    assert (method.discriminator_optimiser.learning_rate, method.generator_optimiser.learning_rate) == rates
+
+
 def test_faint_images_raise_the_lipschitz_target():
     clear, faint = (auto(images(100, 8, 1, contrast)) for contrast in (255, 25))
     assert structural_options(clear[0]).lipschitz == pytest.approx(1, abs=0.4)

@@ -132,6 +132,16 @@ def test_the_card_has_data_command_numbers_and_licence(run, box):
     assert options["train.steps"] == "8"
 
 
+def test_a_card_has_no_empty_column_and_says_which_manifold(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    how = {**PROTOCOL, "algorithm": "by hand"}
+    write_json(copy / "eval/summary.json", [Metric("kmeans", 0.5, None, PROTOCOL), Metric("manifold", 0.75, None, how)])
+    assert main(["ship", str(copy), "-o", str(tmp_path / "model"), "--licence", "Apache-2.0"]) == 0
+    card = (tmp_path / "model/README.md").read_text()
+    assert "| metric | learnt |\n|---|---|\n| kmeans | 0.500 |\n| manifold | 0.750 |\n\nmanifold: by hand.\n" in card
+
+
 @pytest.mark.parametrize("name", models.model_names())
 def test_the_command_on_the_card_of_a_model_is_one_of_today(name):
     """A preset that changes makes other networks: the card then has to name the options that it had."""

@@ -37,9 +37,7 @@ def write_benchmark(table: Table, cells: Sequence[Cell], out: Path, command: str
     content = {**facts, "notes": table.notes, "rows": lines, "published": published, "epochs": epochs, "over_time": curve}
     write_text(out / f"{table.name}.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     parts = [f"# {table.title}", "", f"`{facts['command']}`, {facts['date']}, {facts['machine']}", ""]
-    parts += [
-        f"- {note}" for note in ("runs that earlier commands with the same options finished are shown too", *table.notes)
-    ]
+    parts += [f"- {note}" for note in ("runs that earlier commands with the same options finished are shown too", *table.notes)]
     for data in dict.fromkeys(line["data"] for line in lines):
         parts += ["", f"## {data}", "", *_rows([line for line in lines if line["data"] == data], data)]
         parts += _curve([point for point in curve if point["data"] == data])
