@@ -116,6 +116,12 @@ def trials(options: argparse.Namespace) -> Iterator[Trial]:
                 yield Trial(setting, value, config, options.out / name, options.hold_back, options.manifold)
 
 
+def asked(trial: Trial) -> dict[str, Any]:
+    """What a result depends on: one that was kept is of a trial only if all of it is the same."""
+    config = trial.config.model_dump(mode="json")
+    return {"run": trial.folder.name, "hold_back": trial.hold_back, "manifold": trial.manifold, "config": config}
+
+
 def by_hand(text: str) -> tuple[str, dict[str, Any]]:
     """A name, and the options it stands for: "wide: method.generator.width 128, train.steps 200"."""
     name, colon, changes = text.partition(":")
@@ -191,7 +197,7 @@ def study(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     kept = options.out / "settings.jsonl"
     rows = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()] if kept.exists() else []
-    done = {row["run"]: row["found"] for row in rows}
+    done = {trial.folder.name: row["found"] for trial in everything for row in rows if row["asked"] == asked(trial)}
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for trial in everything:
         if trial.folder.name in done:
@@ -202,7 +208,7 @@ def study(options: argparse.Namespace) -> None:
     for trial, result in run_each(finish, left, options.jobs):
         found.setdefault((trial.setting, trial.value), []).append(result)
         with kept.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"run": trial.folder.name, "found": result}) + "\n")
+            file.write(json.dumps({"asked": asked(trial), "found": result}) + "\n")
         print(table(found), end="\n\n", flush=True)
 
 
