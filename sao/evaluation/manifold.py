@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sao.errors import InputError
-from sao.evaluation.inputs import feature_matrix, label_codes, unit_rows
+from sao.evaluation.inputs import feature_matrix, label_codes, same_width, unit_rows
 from sao.evaluation.kmeans import best_kmeans
 from sao.evaluation.partitions import ari, matched_samples, nmi
 from sao.evaluation.result import Metric, accuracy
@@ -31,19 +31,24 @@ MOST_CLUSTERS = 30  # that are looked at when the number is to be proposed
 
 
 def manifold_clustering(
-    features: Any, labels: Any, k: int | None = None, algorithm: Manifold = "spectral", seed: int = 0
+    features: Any, labels: Any, k: int | None = None, algorithm: Manifold = "spectral", seed: int = 0, beside: Any = None
 ) -> list[Metric]:
-    """Matched accuracy, NMI and ARI of the clusters along the manifold, fitted and matched on the scored features."""
+    """Matched accuracy, NMI and ARI of the clusters along the manifold, matched on the scored features.
+
+    More samples show more of the manifold: features of others in `beside` are clustered with the scored ones, and not scored.
+    """
     features = feature_matrix("features", features)
     codes, classes = label_codes("labels", labels, len(features))
     k = len(classes) if k is None else k
-    clusters = manifold_clusters(features, k, algorithm, seed)
+    others = features[:0] if beside is None else feature_matrix("beside", beside)
+    same_width("features", features, "beside", others)
+    clusters = manifold_clusters(torch.cat([features, others]), k, algorithm, seed)[: len(features)]
     protocol = {
         "algorithm": _described(algorithm),
         "normalisation": "unit length",
         "k": k,
         "classes": len(classes),
-        "fitted_on": "the scored features",
+        "fitted_on": "the scored features" + (f" and {len(others):,} others" if len(others) else ""),
         "n_test": len(features),
     }
     matched = {**protocol, "matched_on": "the scored features", "matching": "optimal one-to-one"}

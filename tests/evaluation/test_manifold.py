@@ -91,6 +91,20 @@ def test_metrics_say_how_they_were_found():
     assert matched.right is not None
 
 
+def test_others_show_more_of_the_manifold_and_are_not_scored():
+    """A few points of an arc do not hang together; with the rest of it beside them they do."""
+    points, labels = arcs()
+    few, rest = slice(None, None, 12), torch.arange(len(points)) % 12 != 0
+    alone = manifold_clustering(points[few], labels[few])[0]
+    among = manifold_clustering(points[few], labels[few], beside=points[rest])[0]
+    assert alone.value < 1
+    assert among.value == 1
+    assert among.protocol["n_test"] == len(points[few])
+    assert among.protocol["fitted_on"] == f"the scored features and {int(rest.sum()):,} others"
+    with pytest.raises(InputError, match="beside has 1"):
+        manifold_clustering(points, labels, beside=points[:, :1])
+
+
 def test_a_number_is_proposed_with_its_reason():
     points, _ = blobs()
     proposal = proposed_clusters(points)

@@ -21,7 +21,7 @@ OWN = ("train.steps", "train.threads")  # the command itself says these
 SMALL = {name: value for name, value in (tiny.OPTIONS | tiny.GAN | tiny.RESNET).items() if name not in OWN}
 SMALL |= {"log.checkpoint_every": "1", "log.evaluate_every": "2"}
 NAMES = {name for names in (("kmeans", "nmi", "ari"), ("kmeans_best", "kmeans_best_nmi", "kmeans_best_ari")) for name in names}
-ALONG = {f"{name}{which}" for name in ("manifold", "spectral") for which in ("", "_nmi", "_ari")}
+ALONG = {f"{name}{which}" for name in ("manifold", "together", "spectral") for which in ("", "_nmi", "_ari")}
 needs_umap = pytest.mark.skipif(importlib.util.find_spec("umap") is None, reason="umap-learn is not installed")
 needs_clustpy = pytest.mark.skipif(importlib.util.find_spec("clustpy") is None, reason="ClustPy is not installed")
 
@@ -78,7 +78,7 @@ def test_every_row_is_judged_alike(finished):
 
 def test_the_page_has_protocols_and_the_way_there(finished):
     text = (finished / "clustering.md").read_text()
-    assert "| row | seeds | k-means | best of 20 | UMAP | spectral | own | minutes | published |" in text
+    assert "| row | seeds | k-means | best of 20 | UMAP | UMAP, all images | spectral | own | minutes | published |" in text
     assert "bilinear" in text
     assert "minutes of training" in text
     content = json.loads((finished / "clustering.json").read_text())
@@ -186,10 +186,11 @@ def test_a_rival_has_its_own_clusters_beside_the_same_protocols(tmp_path, monkey
 
     def fit(name, inputs, k, epochs, seed):
         asked.append((name, inputs.shape, float(inputs.max()), k, epochs, seed))
-        labels = study.open_config_data(cell.config).dataset.test.labels
-        assert labels is not None
+        dataset = study.open_config_data(cell.config).dataset
+        labels = {len(part): part.labels for part in (dataset.train, dataset.test)}
         return rivals.Fitted(
-            lambda scored: np.eye(10)[labels] + 0.05 * draws.normal(size=(len(labels), 10)), lambda scored: (labels + 3) % 10
+            lambda images: np.eye(10)[labels[len(images)]] + 0.05 * draws.normal(size=(len(images), 10)),
+            lambda images: (labels[len(images)] + 3) % 10,
         )
 
     monkeypatch.setattr(study, "fit", fit)
@@ -211,10 +212,11 @@ def test_features_are_judged_by_umap_too(monkeypatch):
     monkeypatch.undo()
     draws = np.random.default_rng(0)
     labels = np.repeat(np.arange(3), 30)
-    values = np.eye(3)[labels] + 0.05 * draws.normal(size=(90, 3))
-    found = {metric.name: metric for metric in study.judged(Features(values, labels, {"split": "test"}), seed=2)}
+    train, test = (np.eye(3)[labels] + 0.05 * draws.normal(size=(90, 3)) for _ in range(2))
+    found = {one.name: one for one in study.judged(Features(train), Features(test, labels, {"split": "test"}), seed=2)}
     assert found.keys() - {"purity"} == NAMES | ALONG
-    assert found["manifold"].value == found["spectral"].value == found["kmeans_best"].value == 1
+    assert [found[name].value for name in ("manifold", "together", "spectral", "kmeans_best")] == [1, 1, 1, 1]
+    assert found["together"].protocol["fitted_on"] == "the scored features and 90 others"
     assert found["manifold"].protocol["algorithm"].startswith("UMAP (10 dimensions, 20 neighbours, min_dist 0")
     assert found["kmeans_best_ari"].protocol["seed"] == 2
 

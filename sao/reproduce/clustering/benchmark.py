@@ -31,9 +31,10 @@ NOTES = (
     "the classes.",
     "Each number: matched accuracy ± its sample standard deviation over the seeds / NMI / ARI. k-means: spherical, mean of 20 "
     "starts. best of 20: that with the best objective. UMAP: 10 dimensions, 20 neighbours, min_dist 0, by cosine, then the "
-    "best of 20 k-means. spectral: the leading eigenvectors of the graph of 10 neighbours, then the best of 20. own: what the "
-    "row's own rule says, which is the nearest centre (VaDE: the likeliest component) found in the training part; of N2D it "
-    "is UMAP and a mixture of Gaussians on the test part.",
+    "best of 20 k-means. UMAP, all images: the same of the training and the test part together, of which the test part is "
+    "scored; more samples show more of the manifold. spectral: the leading eigenvectors of the graph of 10 neighbours, then "
+    "the best of 20. own: what the row's own rule says, which is the nearest centre (VaDE: the likeliest component) found in "
+    "the training part; of N2D it is UMAP and a mixture of Gaussians on the test part.",
     "minutes: of training, on as many threads as train.threads says (1 unless told otherwise). DEC, IDEC, DCN, VaDE and N2D "
     "have ClustPy's defaults, inputs scaled to 0…1, and as many epochs as fit into the time that ours took on the same data "
     "with the same seed, at most ClustPy's own 100 + 150; the JSON file says how many. ClustPy's own default for the manifold "

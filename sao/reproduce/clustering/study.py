@@ -37,6 +37,7 @@ from sao.reproduce.tables.study import Study, finish_each
 from sao.reproduce.tables.writing import DIVERGED, read_result
 
 EPOCHS = "epochs.json"
+Parts = tuple[Features, Features]  # of the training part, and of the test part, which is scored
 
 
 def make(study: Study, command: str, processes: int) -> list[Cell]:
@@ -74,30 +75,38 @@ def _metrics(cell: Cell) -> list[Metric]:
         cell.folder.mkdir(parents=True, exist_ok=True)
         configuration.save(cell.config, cell.folder / "config.yaml")
     try:
-        scored, more = _representation(cell, dataset)
+        features, more = _representation(cell, dataset)
     except Diverged as error:
         return [Metric(DIVERGED, float(error.step), None, {"what": error.what})]
-    return [*judged(scored, cell.config.seed), *more]
+    return [*judged(*features, cell.config.seed), *more]
 
 
-def judged(scored: Features, seed: int) -> list[Metric]:
-    """By k-means, the best of it, and along the manifold in two ways: matched accuracy, NMI and ARI of each."""
-    found = clustering(scored.values, scored.labels, seed=seed)
-    found += manifold_clustering(scored.values, scored.labels, algorithm="umap", seed=seed)
-    spectral = manifold_clustering(scored.values, scored.labels, algorithm="spectral", seed=seed)
-    found += [metric.renamed(metric.name.replace("manifold", "spectral")) for metric in spectral]
+def judged(train: Features, scored: Features, seed: int) -> list[Metric]:
+    """By k-means, the best of it, and along the manifold in three ways: matched accuracy, NMI and ARI of each.
+
+    Features of the training part only help to see the manifold, in the last of the three.
+    """
+    of_scored = {"features": scored.values, "labels": scored.labels, "seed": seed}
+    found = clustering(**of_scored)
+    found += manifold_clustering(**of_scored, algorithm="umap")
+    found += _renamed("spectral", manifold_clustering(**of_scored, algorithm="spectral"))
+    found += _renamed("together", manifold_clustering(**of_scored, algorithm="umap", beside=train.values))
     return [metric.with_protocol({"seed": seed, **scored.protocol}) for metric in found]
 
 
-def _representation(cell: Cell, dataset: Dataset) -> tuple[Features, list[Metric]]:
-    """Features of the test part, and what else there is to say: costs, and clusters of a row's own."""
+def _renamed(name: str, metrics: list[Metric]) -> list[Metric]:
+    return [metric.renamed(metric.name.replace("manifold", name)) for metric in metrics]
+
+
+def _representation(cell: Cell, dataset: Dataset) -> tuple[Parts, list[Metric]]:
+    """Features of both parts, and what else there is to say: costs, and clusters of a row's own."""
     seed = cell.config.seed
     chosen = ChosenRows.of(dataset, None, seed)
     match cell.row.kind:
         case "raw":
-            return _test(chosen.raw(columns=None, facts={})), []
+            return _both(chosen.raw(columns=None, facts={})), []
         case "pca":
-            return _test(pca(*chosen.raw(columns=None, facts={}), components=COMPONENTS)), []
+            return _both(pca(*chosen.raw(columns=None, facts={}), components=COMPONENTS)), []
         case "rival":
             return _rival(cell, dataset)
         case "untrained":
@@ -109,12 +118,13 @@ def _representation(cell: Cell, dataset: Dataset) -> tuple[Features, list[Metric
             return _features(method, dataset, weights_used(method)), [minutes]
 
 
-def _features(method: Method, dataset: Dataset, weights: str) -> Features:
-    values = extract(method.representation("backbone"), dataset.test, next(method.parameters()).device)
-    return Features(values, dataset.test.labels, {"split": "test", "feature": "backbone", "weights": weights})
+def _features(method: Method, dataset: Dataset, weights: str) -> Parts:
+    device = next(method.parameters()).device
+    train, test = (extract(method.representation("backbone"), part, device) for part in (dataset.train, dataset.test))
+    return Features(train), Features(test, dataset.test.labels, {"split": "test", "feature": "backbone", "weights": weights})
 
 
-def _rival(cell: Cell, dataset: Dataset) -> tuple[Features, list[Metric]]:
+def _rival(cell: Cell, dataset: Dataset) -> tuple[Parts, list[Metric]]:
     train, test, labels = inputs_of(dataset.train), inputs_of(dataset.test), dataset.test.labels
     assert labels is not None, "the benchmark is of data with classes"
     k, seed = len(np.unique(labels)), cell.config.seed
@@ -130,7 +140,8 @@ def _rival(cell: Cell, dataset: Dataset) -> tuple[Features, list[Metric]]:
         Metric("own_ari", ari(own, labels), None, facts),
         Metric("minutes", minutes, None, {**_machine(), "epochs": list(epochs)}),
     ]
-    return Features(fitted.embed(test), labels, {"split": "test", "feature": f"embedding of {cell.row.name}"}), more
+    scored = Features(fitted.embed(test), labels, {"split": "test", "feature": f"embedding of {cell.row.name}"})
+    return (Features(fitted.embed(train)), scored), more
 
 
 def _epochs(cell: Cell, train: np.ndarray, k: int) -> Epochs:
@@ -150,9 +161,10 @@ def _ours(cell: Cell) -> Cell:
     return replace(cell, folder=cell.folder.with_name(f"{OURS}-{cell.data}-seed{cell.config.seed}"))
 
 
-def _test(pair: tuple[Features, Features | None]) -> Features:
-    assert pair[1] is not None
-    return pair[1]
+def _both(pair: tuple[Features, Features | None]) -> Parts:
+    train, test = pair
+    assert test is not None
+    return train, test
 
 
 def _machine() -> dict[str, object]:

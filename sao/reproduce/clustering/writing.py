@@ -19,6 +19,7 @@ COLUMNS = {
     "k-means": ("kmeans", "nmi", "ari"),
     "best of 20": ("kmeans_best", "kmeans_best_nmi", "kmeans_best_ari"),
     "UMAP": ("manifold", "manifold_nmi", "manifold_ari"),
+    "UMAP, all images": ("together", "together_nmi", "together_ari"),
     "spectral": ("spectral", "spectral_nmi", "spectral_ari"),
     "own": ("own", "own_nmi", "own_ari"),
 }
