@@ -17,7 +17,7 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from sao.engine.features import extract
 from sao.engine.loop import Diverged
 from sao.errors import InputError
 from sao.evaluation import Features, evaluate
-from sao.methods import structural
+from sao.methods import Method, structural
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, train_run
 
@@ -135,8 +135,7 @@ def finish(trial: Trial) -> dict[str, float]:
     warnings.simplefilter("ignore")  # a bank near the size of the data set
     dataset = open_config_data(trial.config).dataset
     if trial.hold_back:
-        fitted, held = held_out_rows(len(dataset.train), dataset.train.labels, HELD_BACK, seed=0)
-        dataset = Dataset(dataset.name, dataset.train.select(fitted), dataset.train.select(held))
+        dataset = held_back(dataset)
     names = (*METRICS, *(MANIFOLD if trial.manifold else ()))
     started = time.process_time()
     try:
@@ -144,15 +143,23 @@ def finish(trial: Trial) -> dict[str, float]:
     except Diverged:
         return dict.fromkeys((*names, "minutes"), float("nan"))
     minutes = (time.process_time() - started) / 60  # of the processor, with the evaluations on the way
+    return {**judged(method, dataset, names, trial.config.seed), "minutes": minutes}
 
+
+def held_back(dataset: Dataset) -> Dataset:
+    """The training part alone, a part of which takes the place of the test part."""
+    fitted, held = held_out_rows(len(dataset.train), dataset.train.labels, HELD_BACK, seed=0)
+    return Dataset(dataset.name, dataset.train.select(fitted), dataset.train.select(held))
+
+
+def judged(method: Method, dataset: Dataset, names: Sequence[str], seed: int) -> dict[str, float]:
     def features(split: str, samples: Samples) -> Features:
         samples = samples.select(np.arange(min(ENOUGH, len(samples))))
         return Features(extract(method.features, samples, torch.device("cpu")), samples.labels, {"split": split})
 
     parts = features("train", dataset.train), features("test", dataset.test)
-    found = evaluate(*parts, names, seed=trial.config.seed, manifold="umap" if trial.manifold else "spectral")
-    by_name = {metric.name: metric.value for metric in found}
-    return {**{name: by_name[name] for name in names}, "minutes": minutes}
+    by_name = {metric.name: metric.value for metric in evaluate(*parts, names, seed=seed, manifold="umap")}
+    return {name: by_name[name] for name in names}
 
 
 def table(found: dict[tuple[str, str], list[dict[str, float]]]) -> str:

@@ -121,6 +121,7 @@ def _add_use(command: AddCommand) -> None:
     cluster.add_argument("run", metavar="RUN", help=RUN)
     cluster.add_argument("data", metavar="DATA", help=DATA)
     cluster.add_argument("-k", required=True, help="number of clusters, or auto to have one proposed")
+    cluster.add_argument("--feature", choices=("backbone", "embedding", "layers"), default="backbone", help=LAYERS)
     cluster.add_argument("--manifold", choices=MANIFOLDS, help="clusters along the manifold instead of k-means")
     cluster.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
     cluster.add_argument("--seed", type=int, default=0, help=SEED)

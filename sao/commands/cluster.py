@@ -25,7 +25,7 @@ def run(arguments: Namespace) -> None:
         check_algorithm(arguments.manifold)
     model = sao.load(arguments.run, report=warn, checkpoint=arguments.checkpoint)
     samples = open_for(model, arguments.data)
-    features = model.embed(samples, progress=Bar("embedding", "samples"))
+    features = model.embed(samples, feature=arguments.feature, progress=Bar("embedding", "samples"))
     stages = Stages("clustering", of=2 if k is None else 1)
     if k is None:
         stages("how many clusters")

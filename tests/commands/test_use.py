@@ -234,6 +234,16 @@ def test_cluster_proposes_a_number_and_follows_the_manifold(run, pictures, tmp_p
     assert all(0 < float(row["cosine"]) <= 1 for row in rows)
 
 
+def test_cluster_takes_the_features_that_are_asked_for(run, pictures, tmp_path):
+    out = str(tmp_path / "out")
+    words = ["cluster", str(run), str(pictures), "-k", "3", "--manifold", "spectral", "-o", out]
+    assert main([*words, "--feature", "layers"]) == 0
+    rows = assignments(tmp_path / "out")
+    images = np.stack([np.asarray(Image.open(pictures / row["name"])) for row in rows])
+    features = sao.load(run).embed(images, feature="layers")
+    assert [int(row["cluster"]) for row in rows] == manifold_clusters(features, 3).tolist()
+
+
 def test_the_sheet_of_clusters_has_numbers_and_sizes(run, pictures, tmp_path, monkeypatch):
     titles = []
     monkeypatch.setattr("PIL.ImageDraw.ImageDraw.text", lambda self, place, title, **options: titles.append((place[1], title)))

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import tiny
 
+import sao
 from sao.cli import main
 from sao.engine.run import Run
+from sao.evaluation.clusters import clustering
 from sao.evaluation.features import Features
 from sao.reproduce.clustering import benchmark, rivals, study
 from sao.reproduce.clustering.over_time import over_time
@@ -50,11 +52,11 @@ def without_umap(monkeypatch):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """Ours, raw and PCA, killed while the first seed trains, and gone on with in the same words."""
+    """Ours, raw, PCA and what needs ours, killed while the first seed trains, and gone on with in the same words."""
     if importlib.util.find_spec("umap") is None:
         pytest.skip("umap-learn is not installed")
     folder = tmp_path_factory.mktemp("clustering")
-    out, rows = folder / "out", ["--rows", "ours,raw,pca", "--seeds", "2,3"]
+    out, rows = folder / "out", ["--rows", "ours,layers,raw,pca", "--seeds", "2,3"]
     killed = tiny.Command(folder, *words(out, *rows), die=("sao.engine.checkpoint", "save", 2))
     assert killed.wait() == -signal.SIGKILL
     assert not list(out.glob("runs/*/eval.json"))
@@ -66,7 +68,7 @@ def finished(tmp_path_factory) -> Path:
 
 def test_every_row_is_judged_alike(finished):
     found = lines(finished)
-    assert list(found) == ["ours", "raw", "pca"]
+    assert list(found) == ["ours", "layers", "raw", "pca"]
     for name, line in found.items():
         assert line["seeds"] == [2, 3]
         assert line["metrics"].keys() - {"purity", "minutes"} == NAMES | ALONG, name
@@ -74,6 +76,17 @@ def test_every_row_is_judged_alike(finished):
     assert found["raw"]["metrics"]["kmeans_best"]["mean"] > 0.6
     assert found["ours"]["metrics"]["minutes"]["mean"] > 0
     assert "minutes" not in found["raw"]["metrics"]
+
+
+def test_all_layers_are_those_of_the_run_of_ours(finished):
+    model = sao.load(finished / "runs/ours-digits-seed2")
+    data = study.open_config_data(Run.open(finished / "runs/ours-digits-seed2").config).dataset
+    kmeans, *_ = clustering(model.embed(data.test, feature="layers"), data.test.labels, seed=2)
+    found = json.loads((finished / "runs/layers-digits-seed2/eval.json").read_text())
+    assert found[0]["name"] == "kmeans"
+    assert found[0]["value"] == pytest.approx(kmeans.value)
+    assert found[0]["protocol"]["feature"] == "layers"
+    assert not (finished / "runs/layers-digits-seed2/checkpoints").exists()
 
 
 def test_the_page_has_protocols_and_the_way_there(finished):
@@ -91,7 +104,7 @@ def test_the_page_has_protocols_and_the_way_there(finished):
 
 def test_what_is_done_is_not_done_again_and_is_priced_so(finished, capsys):
     then = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/eval.json")}
-    assert len(then) == 6
+    assert len(then) == 8
     assert main(words(finished, "--rows", "ours,raw", "--seeds", "2,3")) == 0
     assert "4 cells, 4 of them done already" in capsys.readouterr().out
     assert "pca" in lines(finished), "cells of an earlier command are shown too"
@@ -137,7 +150,10 @@ def test_what_is_missing_is_said_before_anything_is_trained(tmp_path, capsys, mo
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "clustpy" else found(name, *more))
     assert main(words(tmp_path / "out", "--rows", "ours,dec")) == 2
     said = capsys.readouterr().err
-    assert "rows dec need ClustPy: pip install 'sao[clustering]', or add --rows ours,raw,pca,untrained" in said
+    assert (
+        "rows dec need ClustPy: pip install 'sao[clustering]', or add --rows ours,layers,raw,pca,untrained,untrained_layers"
+        in said
+    )
     assert not (tmp_path / "out").exists()
 
 

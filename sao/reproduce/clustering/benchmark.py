@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sao.errors import InputError
 from sao.evaluation.manifold import check_algorithm
@@ -10,6 +10,7 @@ from sao.reproduce.tables.cells import CPU_PRESETS, Row, Table, controls
 
 OURS = "ours"
 COMPONENTS = 32  # of PCA
+LAYERS = ", features of all layers"
 RIVALS = {
     "dec": "DEC, autoencoder of ClustPy",
     "idec": "IDEC, autoencoder of ClustPy",
@@ -35,6 +36,8 @@ NOTES = (
     "scored; more samples show more of the manifold. spectral: the leading eigenvectors of the graph of 10 neighbours, then "
     "the best of 20. own: what the row's own rule says, which is the nearest centre (VaDE: the likeliest component) found in "
     "the training part; of N2D it is UMAP and a mixture of Gaussians on the test part.",
+    "ours and the untrained network are judged by their backbone features, as in the paper; features of all layers: the same "
+    "networks with `--feature layers`, which adds the maps of every stage, averaged to 2x2.",
     "minutes: of training, on as many threads as train.threads says (1 unless told otherwise). DEC, IDEC, DCN, VaDE and N2D "
     "have ClustPy's defaults, inputs scaled to 0…1, and as many epochs as fit into the time that ours took on the same data "
     "with the same seed, at most ClustPy's own 100 + 150; the JSON file says how many. ClustPy's own default for the manifold "
@@ -66,11 +69,14 @@ PUBLISHED = (
 
 
 def benchmark() -> Table:
+    untrained = [row for row in controls("cpu") if row.kind == "untrained"]
     rows = (
         Row(OURS, "ours", recipes=RECIPES, samples=False),
+        Row("layers", f"ours{LAYERS}", kind="same_run", needs=OURS, feature="layers"),
         Row("raw", "raw pixels", kind="raw"),
         Row("pca", f"PCA, {COMPONENTS} dimensions", kind="pca"),
-        *(row for row in controls("cpu") if row.kind == "untrained"),
+        *untrained,
+        *(replace(row, name=f"{row.name}_layers", title=f"{row.title}{LAYERS}", feature="layers") for row in untrained),
         *(Row(name, title, kind="rival", needs=OURS) for name, title in RIVALS.items()),
     )
     data = ("digits", "mnist", "fashion_mnist", "cifar10")

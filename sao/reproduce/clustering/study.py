@@ -26,6 +26,7 @@ from sao.evaluation.verdict import pca
 from sao.files import write_text
 from sao.machine import processor_name
 from sao.methods import Method
+from sao.model import load
 from sao.reproduce.clustering.benchmark import COMPONENTS, OURS
 from sao.reproduce.clustering.over_time import write_curves
 from sao.reproduce.clustering.rivals import MOST_EPOCHS, Epochs, epochs_within, fit, inputs_of
@@ -111,17 +112,21 @@ def _representation(cell: Cell, dataset: Dataset) -> tuple[Parts, list[Metric]]:
             return _rival(cell, dataset)
         case "untrained":
             method = new_method(cell.config, dataset, choose_device(cell.config.train.device))
-            return _features(method, dataset, "untrained"), []
+            return _features(cell, method, dataset, "untrained"), []
+        case "same_run":
+            method = load(_ours(cell).folder, device=cell.config.train.device).method
+            return _features(cell, method, dataset, weights_used(method)), []
         case _:
             method = train_run(cell.folder, cell.config, dataset)
             minutes = Metric("minutes", training_seconds(Run.open(cell.folder)) / 60, None, _machine())
-            return _features(method, dataset, weights_used(method)), [minutes]
+            return _features(cell, method, dataset, weights_used(method)), [minutes]
 
 
-def _features(method: Method, dataset: Dataset, weights: str) -> Parts:
-    device = next(method.parameters()).device
-    train, test = (extract(method.representation("backbone"), part, device) for part in (dataset.train, dataset.test))
-    return Features(train), Features(test, dataset.test.labels, {"split": "test", "feature": "backbone", "weights": weights})
+def _features(cell: Cell, method: Method, dataset: Dataset, weights: str) -> Parts:
+    shown, device = method.representation(cell.row.feature), next(method.parameters()).device
+    train, test = (extract(shown, part, device) for part in (dataset.train, dataset.test))
+    facts = {"split": "test", "feature": cell.row.feature, "weights": weights}
+    return Features(train), Features(test, dataset.test.labels, facts)
 
 
 def _rival(cell: Cell, dataset: Dataset) -> tuple[Parts, list[Metric]]:

@@ -7,11 +7,11 @@ from typing import Literal
 
 from sao.config import Config, load, load_preset
 from sao.errors import InputError
-from sao.methods import METHODS, MethodOptions, OtherRun
+from sao.methods import METHODS, FeatureName, MethodOptions, OtherRun
 from sao.option_words import nearest, option_names, suggestion
 
 Scale = Literal["cpu", "paper"]
-Kind = Literal["trained", "reference", "untrained", "raw", "pca", "rival"]
+Kind = Literal["trained", "same_run", "reference", "untrained", "raw", "pca", "rival"]  # same_run: that of the row it needs
 REFERENCE = "supervised"
 WIRING = " (wiring check)"  # in the title of a row that cannot learn much in minutes: its pieces fit together, no more
 DEFAULT = Config().method.name  # of a row that names no method
@@ -38,6 +38,7 @@ class Row:
     on_request: bool = False  # only where it is named
     without: tuple[str, ...] = ()  # data sets that it is not made for
     needs: str | None = None  # the row whose run it learns from
+    feature: FeatureName = "backbone"  # of a network, what is judged
     clusters: int | None = None  # where given, clusters are compared with labels: the row's own, and so many of k-means
 
     @property

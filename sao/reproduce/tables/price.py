@@ -16,7 +16,7 @@ def price_study(cells: Sequence[Cell], processes: int) -> None:
         if cell.evaluation.exists():
             print(f"{cell.name}: done already")
             continue
-        if cell.row.kind in ("raw", "untrained", "pca"):
+        if cell.row.kind in ("raw", "untrained", "pca", "same_run"):
             print(f"{cell.name}: nothing to train")
             continue
         as_long = f", as long as {cell.row.needs}" if cell.row.kind == "rival" else ""
