@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+import torch
 
 import sao
 from sao.cli import main
@@ -246,6 +247,17 @@ def test_clustpy_learns_and_assigns(name):
     clusters = fitted.clusters(inputs[:50])
     assert clusters.shape == (50,)
     assert set(clusters.tolist()) <= set(range(10))
+
+
+@needs_clustpy
+def test_the_seed_decides_what_clustpy_learns():
+    """Whatever was drawn before it: a row that was killed, and begins again without its trial of the time, learns the same."""
+    inputs = rivals.inputs_of(tiny.dataset().train)[:200]
+    found = []
+    for drawn in (0, 5):
+        torch.rand(drawn)
+        found.append(rivals.fit("n2d", inputs, 10, (2, 0), seed=1).embed(inputs[:50]))
+    np.testing.assert_array_equal(*found)
 
 
 @needs_clustpy

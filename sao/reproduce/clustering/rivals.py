@@ -57,6 +57,7 @@ def epochs_within(seconds: float, name: str, inputs: np.ndarray, k: int) -> Epoc
 def fit(name: str, inputs: np.ndarray, k: int, epochs: Epochs, seed: int) -> Fitted:
     """Train on inputs (n, d) from 0 to 1."""
     deep, device = _clustpy(), torch.device("cpu")
+    deep.set_torch_seed(seed)  # get_trained_network has a random state and does not seed what it draws batches with
     with _quiet():
         if name == "n2d":
             network = deep.get_trained_network(
