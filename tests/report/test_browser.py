@@ -283,8 +283,8 @@ def test_light_and_dark(browser, two_runs):
     assert papers[0] == papers[3] != papers[1] == papers[2]
 
 
-def many_points(n: int) -> str:
-    """A page of so many points, without the minutes that their layout would take."""
+def many_points(n: int, **more: Any) -> str:
+    """A page of so many points, without the minutes that their layout would take; `more` is of its run."""
     draws = np.random.default_rng(0)
     sheets = Sheets()
     shown = {
@@ -313,6 +313,7 @@ def many_points(n: int) -> str:
         "clusters": [],
         "map": shown,
         **empty,
+        **more,
     }
     return page_of({"sao": "test", "runs": [run], "sheets": sheets.found}, "many")
 
@@ -343,3 +344,20 @@ def test_a_frame_of_twenty_thousand_points_is_quick(browser, tmp_path):
     found.context.close()
     print(f"a frame takes {far:.1f} ms as dots, {near:.1f} ms as pictures")
     assert max(far, near) < MOST_MILLISECONDS
+
+
+def test_the_table_behind_the_verdict_fits_beside_the_metrics(browser, tmp_path):
+    compared = [
+        {"word": "manifold clusters", "with": "untrained", "difference": 0.1234, "interval": [0.0123, 0.2345], "decided": True}
+    ]
+    verdict = {"better": True, "claim": "Yes.", "reasons": "", "sentence": "Yes."}
+    (tmp_path / "page.html").write_text(many_points(10, verdict=verdict, compared=compared), encoding="utf-8")
+    found = Opened(browser, tmp_path / "page.html")
+    found.page.wait_for_selector("html[data-ready]")
+    for width in (1600, 1200, 1080, 640):
+        found.page.set_viewport_size({"width": width, "height": 800})
+        needed, there = found.page.evaluate(
+            "(({ scrollWidth, clientWidth }) => [scrollWidth, clientWidth])(document.querySelector('.verdict .scroll'))"
+        )
+        assert needed <= there, f"at {width} pixels a part of it is hidden"
+    found.context.close()
