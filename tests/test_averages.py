@@ -25,6 +25,6 @@ def test_averages_of_one_run(tmp_path):
     torch.testing.assert_close(weights(method.discriminator), weights(alone.discriminator))
     torch.testing.assert_close(weights(found[0.0].network), weights(method.discriminator))
     torch.testing.assert_close(weights(found[0.99].network), weights(method.average_discriminator.network))
-    assert config.method.average == 0.99
+    assert tiny.structural_options(config).average == 0.99
     behind = [float((weights(one.network) - weights(method.discriminator)).norm()) for one in found.values()]
     assert behind == sorted(behind), "the longer it looks back, the further it is behind"

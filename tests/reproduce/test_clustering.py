@@ -204,7 +204,7 @@ def test_a_rival_has_its_own_clusters_beside_the_same_protocols(tmp_path, monkey
     def fit(name, inputs, k, epochs, seed):
         asked.append((name, inputs.shape, float(inputs.max()), k, epochs, seed))
         dataset = study.open_config_data(cell.config).dataset
-        labels = {len(part): part.labels for part in (dataset.train, dataset.test)}
+        labels = {len(part): np.asarray(part.labels) for part in (dataset.train, dataset.test)}
         return rivals.Fitted(
             lambda images: np.eye(10)[labels[len(images)]] + 0.05 * draws.normal(size=(len(images), 10)),
             lambda images: (labels[len(images)] + 3) % 10,
