@@ -4,17 +4,15 @@ python benchmarks/averages.py --out DIR [--preset fashion16] [--data mnist] [--f
 
 The lengths share the run, so that nothing else differs between them: this is what choosing the length afterwards could give.
 Keys of the memory bank still come from the average that the preset has. Trained on five sixths of the training part and
-judged on the rest of it. Runs are ordinary run folders in --out; a seed whose numbers are in --out/averages.jsonl is not
-trained again.
+judged on the rest of it. Runs are ordinary run folders in --out, and begin anew each time.
 """
 
 import argparse
-import json
 import warnings
 from pathlib import Path
 
 import torch
-from settings import METRICS, held_back, judged, table
+from settings import MANIFOLD, METRICS, held_back, judged, parser_of, table
 
 from sao.cli import keep_freed_memory
 from sao.commands.reproduce import seeds_in
@@ -23,7 +21,7 @@ from sao.config import Config, load_preset
 from sao.data.samples import Dataset
 from sao.engine.device import choose_device, set_threads
 from sao.engine.log import Log
-from sao.engine.loop import new_method, train
+from sao.engine.loop import Diverged, new_method, train
 from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.methods.structural import Structural
@@ -65,33 +63,22 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, dict[str, floa
     found = {}
     for decay, average in averages.items():
         method.average_discriminator.network.load_state_dict(average.network.state_dict())
-        found[f"{decay:g}"] = judged(method, dataset, (*METRICS, "manifold", "manifold_nmi"), seed)
+        found[f"{decay:g}"] = judged(method, dataset, (*METRICS, *MANIFOLD), seed)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--preset", default="fashion16")
-    parser.add_argument("--data", help="another data set than the preset's")
-    parser.add_argument("--folder", type=Path, help="where the data set's files are")
+    parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--seeds", default="0,1")
     options = parser.parse_args()
     keep_freed_memory()
     warnings.simplefilter("ignore")
-    options.out.mkdir(parents=True, exist_ok=True)
-    kept = options.out / "averages.jsonl"
-    rows = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()] if kept.exists() else []
     try:
-        for seed in seeds_in(options.seeds):
-            if seed not in [row["seed"] for row in rows]:
-                rows.append({"seed": seed, "found": measured(options, seed)})
-                with kept.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
-    except InputError as error:
+        found = [measured(options, seed) for seed in seeds_in(options.seeds)]
+    except (InputError, Diverged) as error:
         raise SystemExit(f"averages: {error}") from None
-    print(table({("average", decay): [row["found"][decay] for row in rows] for decay in rows[0]["found"]}))
+    print(table({("average", decay): [one[decay] for one in found] for decay in found[0]}))
 
 
 if __name__ == "__main__":

@@ -153,6 +153,8 @@ def held_back(dataset: Dataset) -> Dataset:
 
 
 def judged(method: Method, dataset: Dataset, names: Sequence[str], seed: int) -> dict[str, float]:
+    """The metrics by name, of the test part; classifiers are fitted to the training part."""
+
     def features(split: str, samples: Samples) -> Features:
         samples = samples.select(np.arange(min(ENOUGH, len(samples))))
         return Features(extract(method.features, samples, torch.device("cpu")), samples.labels, {"split": split})
@@ -175,12 +177,18 @@ def table(found: dict[tuple[str, str], list[dict[str, float]]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """With what every study of a preset takes."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--preset", default="fashion16")
     parser.add_argument("--data", help="another data set than the preset's")
     parser.add_argument("--folder", type=Path, help="where the data set's files are")
+    return parser
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
     parser.add_argument("--schedule", choices=("constant", "cosine"), help="of the learning rates (default: the preset's)")
     parser.add_argument("--try", dest="tried", action="append", default=[], help="a name and options: 'wide: method.bank 512'")
     parser.add_argument("--hold-back", action="store_true", help="judge on a part of the training part, kept out of training")

@@ -32,6 +32,7 @@ RUN = "folder of a trained run"
 DATA = "a path or a data set's name, as for sao train --data"
 SEED = "of what is drawn at random (default: 0)"
 FEATURE = "backbone: what the network learnt (the default); embedding: what the objective sees"
+FEATURES = ("backbone", "embedding", "layers")
 LAYERS = f"{FEATURE}; layers: the maps on the way too"
 AddCommand = Callable[..., Parser]  # (name, summary, options: whether it takes those of the configuration)
 
@@ -95,7 +96,7 @@ def _add_use(command: AddCommand) -> None:
     evaluate.add_argument("--data", help="other labelled data than the run's, prepared as the run's was")
     evaluate.add_argument("--rows", default="10000", help="at most so many samples of each part, or all (default: 10000)")
     evaluate.add_argument("--metrics", help="comma-separated names (default: all that the data allows)")
-    evaluate.add_argument("--feature", choices=("backbone", "embedding", "layers"), default="backbone", help=LAYERS)
+    evaluate.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
     evaluate.add_argument(
         "--manifold",
         choices=MANIFOLDS,
@@ -115,13 +116,13 @@ def _add_use(command: AddCommand) -> None:
     embed.add_argument("run", metavar="RUN", help=RUN)
     embed.add_argument("data", metavar="DATA", help=DATA)
     embed.add_argument("-o", "--output", required=True, help="NAME.npz, NAME.csv or NAME.parquet")
-    embed.add_argument("--feature", choices=("backbone", "embedding", "layers"), default="backbone", help=LAYERS)
+    embed.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
 
     cluster = command("cluster", "group data, and show each group's most central images")
     cluster.add_argument("run", metavar="RUN", help=RUN)
     cluster.add_argument("data", metavar="DATA", help=DATA)
     cluster.add_argument("-k", required=True, help="number of clusters, or auto to have one proposed")
-    cluster.add_argument("--feature", choices=("backbone", "embedding", "layers"), default="backbone", help=LAYERS)
+    cluster.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
     cluster.add_argument("--manifold", choices=MANIFOLDS, help="clusters along the manifold instead of k-means")
     cluster.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
     cluster.add_argument("--seed", type=int, default=0, help=SEED)
@@ -144,7 +145,7 @@ def _add_use(command: AddCommand) -> None:
     export.add_argument("run", metavar="RUN", help=RUN)
     export.add_argument("-o", "--output", required=True, help="NAME.onnx, NAME.pt2 (torch.export), or a folder")
     export.add_argument("--generator", action="store_true", help="the generator instead of the encoder")
-    export.add_argument("--feature", choices=("backbone", "embedding", "layers"), default="backbone", help=LAYERS)
+    export.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
     export.add_argument("--data", help="what to check the file on (default: held-out samples of the run)")
 
     ship = command("ship", "write a small copy of a run to give away: what embed, cluster and sample read, and a model card")

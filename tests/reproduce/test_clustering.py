@@ -115,6 +115,8 @@ def test_what_is_done_is_not_done_again_and_is_priced_so(finished, capsys):
     assert "ours on digits, seed 2: done already" in said
     assert "ours on digits, seed 4: 4 steps" in said, "the seeds of the report are 2, 3 and 4"
     assert "raw on digits, seed 4: nothing to train" in said
+    assert main(words(finished, "--rows", "layers", "--dry-run")) == 0
+    assert "layers on digits, seed 4: nothing to train" in capsys.readouterr().out
 
 
 def test_ours_is_an_ordinary_run(finished):
@@ -122,6 +124,12 @@ def test_ours_is_an_ordinary_run(finished):
     assert run.config.seed == 2
     assert run.config.method.name == "structural"
     assert run.rows()[-1]["step"] == 4
+
+
+def test_networks_are_shown_with_both_kinds_of_features():
+    shown = [(row.kind, row.feature) for row in benchmark.benchmark().rows]
+    assert shown.count(("untrained", "backbone")) == shown.count(("untrained", "layers")) == 1
+    assert shown[:2] == [("trained", "backbone"), ("same_run", "layers")]
 
 
 def test_published_numbers_have_their_column_and_their_source(tmp_path):
