@@ -264,7 +264,7 @@ def _choose_rhythm(choose, steps: int, generates: bool) -> None:
         + (", pictures every {}" if generates else "")
         + ", to fit the length",
         {
-            "log.evaluate_every": max(1, steps // 4),
+            "log.evaluate_every": max(1, steps // 8),  # often enough to see that learning has slowed down
             "log.checkpoint_every": max(1, min(500, steps // 8)),
             **pictures,
             "log.every": max(1, min(10, steps // 20)),

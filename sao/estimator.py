@@ -168,7 +168,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         if y is not None:
             labels = encode_labels(np.asarray(y))
             samples = replace(samples, labels=labels.codes, class_names=labels.names)
-        return self.model_.evaluate(samples, self.model_.config.seed)
+        return self.model_.evaluate(samples, self.model_.config.seed, self.feature, self.manifold or "spectral")
 
     def sample(self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None) -> np.ndarray:
         """Generated samples in the form of X: uint8 images (n, h, w, c), or rows in their original units."""

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -24,6 +25,7 @@ from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.evaluation.html import table
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
+from sao.evaluation.manifold import Manifold, check_algorithm
 from sao.methods import FeatureName, Generative, Method, generative
 from sao.models import run_folder
 from sao.randomness import generator
@@ -106,12 +108,15 @@ class Model:
             warnings.simplefilter("ignore")  # said when the run began
             return self.config.build_method(self.facts.shape, self.facts.samples, self.facts.classes).to(self.device).eval()
 
-    def evaluate(self, data: Dataset | Samples, seed: int = 0) -> Evaluation:
+    def evaluate(
+        self, data: Dataset | Samples, seed: int = 0, feature: FeatureName = "backbone", manifold: Manifold = "spectral"
+    ) -> Evaluation:
         """What the features are worth beside doing nothing, by the one evaluator; in a notebook a table."""
-        untrained = self.untrained()
-        learnt = self.method_for("backbone")
+        check_feature(feature)
+        check_algorithm(manifold)
+        untrained, learnt, plan = self.untrained(), self.method_for(feature), replace(SUMMARISED, manifold=manifold)
         facts = {"weights": weights_used(learnt)}
-        return measure(representations(learnt, data, SUMMARISED, seed, untrained, facts=facts), SUMMARISED, seed)
+        return measure(representations(learnt, data, plan, seed, untrained, feature, facts), plan, seed)
 
     def _repr_html_(self) -> str:
         """For a notebook: what was trained on what."""

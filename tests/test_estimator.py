@@ -27,6 +27,7 @@ import sao
 from sao import StructuralEmbedding
 from sao.engine.loop import Diverged
 from sao.errors import InputError
+from sao.evaluation import effective_rank
 from sao.evaluation.manifold import manifold_clusters
 from sao.memory import MemoryBank
 from sao.methods import NonFiniteError
@@ -106,6 +107,16 @@ def test_the_one_evaluator_says_what_the_features_are_worth(table):
     assert found.n_train == 60
     assert found.verdict is not None
     assert "effective_rank" in {metric.name for metric in table.evaluate(ROWS).metrics}
+
+
+def test_what_is_evaluated_is_what_transform_returns(pictures, tmp_path):
+    pictures.save(tmp_path / "run")
+    estimator = StructuralEmbedding.load(tmp_path / "run").set_params(feature="layers")
+    labels = np.arange(len(PIXELS)) % 2
+    found = {metric.name: metric for metric in estimator.evaluate(PIXELS, labels).metrics}
+    assert {found[name].protocol["feature"] for name in ("svm", "untrained/svm")} == {"layers"}
+    expected = effective_rank(estimator.transform(PIXELS)).value
+    assert found["effective_rank"].value == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_embedding_can_be_asked_for():

@@ -138,7 +138,7 @@ def representations(
         LEARNT: learnt,
         "raw": raw,
         "pca": pca(*raw, components=learnt[0].values.shape[1]),
-        "untrained": features(untrained.features, {"feature": "backbone", "weights": "untrained"}),
+        "untrained": features(untrained.representation(feature), {"feature": feature, "weights": "untrained"}),
     }
 
 

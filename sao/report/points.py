@@ -20,7 +20,6 @@ from sao.smoothness import jacobian_norm
 
 NEIGHBOURS = 5
 SHOWN = 8  # samples of each kind of a cluster
-RESTARTS = 5  # of k-means
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def held_out_points(model: Model, samples: Samples, rows: np.ndarray, clusters: 
     features = extract(model.method.features, samples, model.device)
     directions = _directions(features)
     k = clusters or model.facts.classes or CLUSTERS_WITHOUT_LABELS
-    found = best_kmeans(features, min(k, len(features)), RESTARTS, seed)
+    found = best_kmeans(features, min(k, len(features)), seed=seed)
     centres = found.centroids.cpu().numpy().astype(np.float32)
     strange = outliers(features, samples.pixels if isinstance(samples, Images) else None, seed)
     neighbours = _neighbours(directions, directions, own=True)

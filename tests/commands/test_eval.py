@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
+import torch
 from PIL import Image
 
+import sao
 from sao.cli import main
 
 
@@ -67,6 +69,33 @@ def test_the_same_fewer_rows_for_every_representation(run, tmp_path, capsys):
     protocols = [metric["protocol"] for metric in read(target).values()]
     assert {protocol["n_test"] for protocol in protocols} == {200}
     assert {protocol["n_train"] for protocol in protocols if "n_train" in protocol} == {200}
+
+
+def test_features_of_all_layers_are_judged_beside_those_of_the_untrained_network(run, tmp_path, capsys):
+    """Against an oracle: the features that `embed` makes, given to `eval --features`."""
+    target, file, again = tmp_path / "layers.json", tmp_path / "features.npz", tmp_path / "again.json"
+    assert main(["eval", str(run), "--feature", "layers", "--rows", "all", "-o", str(target)]) == 0
+    found = read(target)
+    assert {found[name]["protocol"]["feature"] for name in ("svm", "untrained/svm")} == {"layers"}
+    model, data = sao.load(run), tiny.dataset()
+    x_train, x_test = (model.embed(part, feature="layers") for part in (data.train, data.test))
+    np.savez(file, x_train=x_train, y_train=data.train.labels, x_test=x_test, y_test=data.test.labels)  # pyright: ignore
+    assert main(["eval", "--features", str(file), "--metrics", "svm,knn1", "-o", str(again)]) == 0
+    assert [read(again)[name]["value"] for name in ("svm", "knn1")] == [found[name]["value"] for name in ("svm", "knn1")]
+
+
+def test_clusters_along_the_manifold_are_found_as_asked(run, tmp_path, monkeypatch, capsys):
+    """UMAP, which takes half a minute to compile, has tests of its own: here its place is taken."""
+    pytest.importorskip("umap")
+    called = []
+    monkeypatch.setattr(
+        "sao.evaluation.manifold._umap_clusters", lambda x, k, seed: called.append(k) or torch.arange(len(x)) % k
+    )
+    for algorithm, words, calls in (("spectral", "spectral on the graph", []), ("umap", "UMAP (10 dimensions", [10])):
+        target = tmp_path / f"{algorithm}.json"
+        assert main(["eval", str(run), "--metrics", "manifold", "--manifold", algorithm, "-o", str(target)]) == 0
+        assert read(target)["manifold"]["protocol"]["algorithm"].startswith(words)
+        assert called == calls
 
 
 @pytest.mark.parametrize(
@@ -140,6 +169,16 @@ def test_features_of_any_library(tmp_path, capsys):
     np.savez(tmp_path / "f.npz", allow_pickle=False, **arrays)
     assert main(["eval", "--features", str(tmp_path / "f.npz"), "--metrics", "knn1,svm"]) == 0
     assert "knn1" in capsys.readouterr().out
+
+
+def test_features_of_all_layers_are_embedded(run, tmp_path, capsys):
+    assert main(["embed", str(run), "digits", "--feature", "layers", "-o", str(tmp_path / "features.npz")]) == 0
+    found, model = np.load(tmp_path / "features.npz"), sao.load(run)
+    expected = [model.embed(part, feature="layers") for part in (tiny.dataset().train, tiny.dataset().test)]
+    (features,) = [found[name] for name in found.files if found[name].ndim == 2]
+    sums = [np.sort(rows.sum(axis=1)) for rows in (features, np.concatenate(expected))]  # the command keeps the data's order
+    np.testing.assert_allclose(*sums, rtol=1e-4)
+    assert features.shape[1] > model.embed(tiny.dataset().test).shape[1]
 
 
 def test_features_of_one_split_are_not_scored_on_what_was_fitted(run, tmp_path, capsys):

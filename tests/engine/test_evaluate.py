@@ -68,6 +68,15 @@ def test_features_are_those_of_the_chosen_rows():
     np.testing.assert_array_equal(found["untrained"][1].values, found[LEARNT][1].values)  # pyright: ignore[reportOptionalMemberAccess]
 
 
+def test_the_untrained_network_is_asked_for_the_same_kind_of_features():
+    """All layers of it tell more than its backbone: beside that, the learnt ones would look better than they are."""
+    found = representations(tiny.method(), tiny.dataset(), FEW, untrained=tiny.method(), feature="layers")
+    learnt, untrained = found[LEARNT][0], found["untrained"][0]
+    np.testing.assert_array_equal(untrained.values, learnt.values)
+    assert learnt.values.shape[1] > tiny.method().features(tiny.batch().inputs).shape[1]
+    assert untrained.protocol["feature"] == "layers"
+
+
 def test_chosen_rows_keep_every_class():
     labels = np.array([0] * 900 + [1] * 97 + [2] * 3)
     rows = chosen_rows(1000, labels, 100, seed=0)

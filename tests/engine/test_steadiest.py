@@ -1,5 +1,6 @@
 """The checkpoint that is chosen without labels: which one, when it is said, and after a kill the same."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,17 @@ from sao.engine.watch import Watched
 from sao.errors import InputError
 
 
-def considered(run, method, scores, choice=None, first=1):
+def considered(run, method, scores, choice=None, first=1, ranks=None):
     """What is said at each of some evaluations."""
     choice = choice or Steadiest(run, 0)
     clusters = np.zeros(3, np.uint8)
     said = []
     for step, score in enumerate(scores, first):
-        scalars = {"eval/clusters_agree": score + 0.25, "eval/clusters_kept": score - 0.25}
+        scalars = {"eval/clusters_agree": score + 0.25, "eval/clusters_kept": score - 0.25, "eval/memorised": 0.25}
+        if ranks is not None:
+            scalars["eval/effective_rank"] = ranks[step - first]
         with run.metrics.open("a") as rows:
-            rows.write(f'{{"step": {step}, "eval/clusters_agree": {score + 0.25}, "eval/clusters_kept": {score - 0.25}}}\n')
+            rows.write(json.dumps({"step": step, **scalars}) + "\n")
         said.append(choice.consider(method, step, Watched(scalars, clusters + step)))
     return said
 
@@ -49,7 +52,25 @@ def test_it_is_said_once_when_nothing_becomes_steadier(started):
     run, method = started
     said = considered(run, method, [0.3, 0.6, *[0.5] * (PATIENCE + 2)])
     assert [line is not None for line in said] == [*[False] * (1 + PATIENCE), True, False, False]
-    assert "step 2" in said[1 + PATIENCE]
+    assert "agreement 0.600 at step 2" in said[1 + PATIENCE]
+    assert "25.0% of the generated samples are near copies" in said[1 + PATIENCE]
+
+
+def test_nothing_is_said_while_features_spread_over_more_directions(started):
+    run, method = started
+    ranks = [10.0, 11.0, 12.0, 13.0, *[13.01] * PATIENCE, 20.0]
+    said = considered(run, method, [0.3, 0.6, *[0.5] * (2 + PATIENCE + 1)], ranks=ranks)
+    assert [line is not None for line in said] == [*[False] * (3 + PATIENCE), True, False]
+    assert "effective rank 13 at step 4" in said[3 + PATIENCE]
+    assert "the checkpoint of step 2 is kept" in said[3 + PATIENCE]
+
+
+def test_a_resumed_run_says_it_at_the_same_evaluation(started):
+    run, method = started
+    considered(run, method, [0.3, 0.6, 0.5], ranks=[10.0, 12.0, 12.0])
+    resumed = Steadiest(run, 3)
+    said = considered(run, method, [0.5] * PATIENCE, resumed, first=4, ranks=[12.0] * PATIENCE)
+    assert [line is not None for line in said] == [*[False] * (PATIENCE - 2), True, False]
 
 
 def test_an_evaluation_without_clusters_or_without_one_before_it_is_no_candidate(started):
