@@ -89,12 +89,12 @@ def proposed_clusters(features: Any, seed: int = 0) -> Proposal:
         raise InputError(f"{len(features)} samples are too few to propose a number of clusters: give -k")
     values = spectral_coordinates(features, most + 1, seed)[0]
     drops = values[1:most] - values[2 : most + 1]  # after 2, 3, … groups
-    k = int(drops.argmax()) + 2
-    second = np.sort(drops)[-2] if len(drops) > 1 else 0.0
+    largest, *others = (int(place) for place in np.argsort(-drops, kind="stable"))
+    second = f", then after {others[0] + 2} (by {drops[others[0]]:.3f})" if others else ""
     return Proposal(
-        k,
-        f"the eigenvalues of the graph of {NEIGHBOURS} nearest neighbours drop most after {k} groups "
-        f"({drops[k - 2]:.3f}; the next largest drop is {second:.3f})",
+        largest + 2,
+        f"the eigenvalues of the graph of {NEIGHBOURS} nearest neighbours drop most after {largest + 2} groups "
+        f"(by {drops[largest]:.3f}){second}",
     )
 
 

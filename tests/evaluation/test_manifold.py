@@ -109,7 +109,10 @@ def test_a_number_is_proposed_with_its_reason():
     points, _ = blobs()
     proposal = proposed_clusters(points)
     assert proposal.k == 5
-    assert "after 5 groups" in proposal.reason
+    assert "after 5 groups (by 0." in proposal.reason
+    drops = -np.diff(spectral_coordinates(points, 31)[0])[1:]  # after 2, 3, … groups
+    second = int(np.argsort(-drops)[1]) + 2
+    assert proposal.reason.endswith(f", then after {second} (by {drops[second - 2]:.3f})")
 
 
 def test_the_same_seed_gives_the_same_clusters():
