@@ -41,7 +41,7 @@ class Health(nn.Module):
     @torch.no_grad()
     def look(self, scalars: Mapping[str, Tensor]) -> Tensor:
         """1 where an update must be left out, else 0, as fused optimisers ask for it."""
-        finite = torch.stack([value.detach() for value in scalars.values()]).isfinite()
+        finite = torch.stack([value.detach().isfinite().all() for value in scalars.values()])
         place = self.step * MOST_TERMS + self._place(tuple(scalars))
         self.first.copy_(torch.where(self.broken, self.first, finite.int().argmin() + place))
         self.broken.logical_or_(finite.all().logical_not_())
@@ -71,12 +71,12 @@ class Health(nn.Module):
             self._guarded = _Guarded.of(method)
         for module in self._guarded.skipping:
             module.skip = self.broken
-        self._guarded.remember()
+        buffers = [(holder, name, holder[name].clone()) for holder, name in self._guarded.buffers]
         yield
         if self.broken.device.type in LOOKING_IS_FREE and not self.broken:
             return
         with torch.no_grad():
-            for (holder, name), before in zip(self._guarded.buffers, self._guarded.before, strict=True):
+            for holder, name, before in buffers:
                 holder[name].copy_(torch.where(self.broken, before, holder[name]))
 
 
@@ -86,7 +86,6 @@ class _Guarded:
 
     skipping: list[MovingAverage | Partner | MemoryBank | Queue]
     buffers: list[tuple[dict[str, Any], str]]  # where each is held, because it may be another tensor after the step
-    before: list[Tensor]  # their values before the step
 
     @classmethod
     def of(cls, method: nn.Module) -> "_Guarded":
@@ -98,12 +97,4 @@ class _Guarded:
             for name, value in module._buffers.items()
             if value is not None and name not in module._non_persistent_buffers_set
         ]
-        return cls(
-            skipping, buffers, [torch.empty_like(value) for holder, name in buffers if (value := holder[name]) is not None]
-        )
-
-    @torch.no_grad()
-    def remember(self) -> None:
-        """All in one call: there are more than a hundred, and each is small."""
-        if self.buffers:
-            torch._foreach_copy_(self.before, [holder[name] for holder, name in self.buffers])  # pyright: ignore[reportPrivateImportUsage]
+        return cls(skipping, buffers)

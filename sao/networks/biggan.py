@@ -9,7 +9,7 @@ from sao.networks.checks import check_latents, check_sizes
 from sao.networks.cpu import use_cpu_operators
 from sao.networks.cpu.generator import add_doubled, convolved_or_graph, to_images
 from sao.networks.layout import ImageNetwork, arranged
-from sao.networks.spectral import TogetherNormalised, normalise_spectrally
+from sao.networks.spectral import normalise_spectrally
 
 BOTTLENECK = 4
 ATTENTION_RESOLUTION = 64
@@ -75,12 +75,9 @@ class Generator(ImageNetwork):
                 nn.init.kaiming_normal_(module.weight)
         self.arrange_weights()
         normalise_spectrally(self)
-        self._together = TogetherNormalised.of(self)
 
     def forward(self, latents: Tensor) -> Tensor:
         check_latents(latents, self.latent_size)
-        if self.training:
-            self._together.prepare(latents)
         condition = self.condition(latents)
         x = arranged(self.first(latents).reshape(-1, self.first_channels, self.start, self.start))
         for block in self.blocks:

@@ -1,8 +1,5 @@
 """Spectral normalisation: every weight is divided by an estimate of its largest singular value."""
 
-from dataclasses import dataclass
-from typing import Self, cast
-
 import torch
 from torch import Tensor, nn
 from torch.autograd.forward_ad import unpack_dual
@@ -10,7 +7,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 from sao.networks.cpu import use_cpu_operators
-from sao.networks.cpu.spectral import all_normalised, matrix, normalised_with_vectors
+from sao.networks.cpu.spectral import matrix, normalised_with_vectors
 from sao.precision import full_precision
 
 FIRST_ITERATIONS = 15  # from random vectors; then one in each training pass
@@ -22,36 +19,11 @@ def normalise_spectrally(network: nn.Module) -> None:
             parametrize.register_parametrization(module, "weight", SpectralNormalisation(module.weight))
 
 
-@dataclass(frozen=True)
-class TogetherNormalised:
-    """All weights of a network whose training pass asks for each of them once.
-
-    On a CPU they are normalised before the pass in a few calls, where each for itself takes thirty.
-    """
-
-    weights: list[parametrize.ParametrizationList]
-
-    @classmethod
-    def of(cls, network: nn.Module) -> Self:
-        return cls([module for module in network.modules() if isinstance(module, parametrize.ParametrizationList)])
-
-    def prepare(self, like: Tensor) -> None:
-        """Before a training pass of these inputs."""
-        if not use_cpu_operators(like):
-            return
-        own = [cast(SpectralNormalisation, weight[0]) for weight in self.weights]
-        with full_precision(like.device):
-            found = all_normalised([cast(Tensor, weight.original) for weight in self.weights], [one._v for one in own])
-        for one, result, u, v in zip(own, *found, strict=True):
-            one._result, one._u, one._v = result, u, v
-
-
 class SpectralNormalisation(nn.Module):
     """W / σ with σ = uᵀWv, where u and v follow the power iteration and count as constants, as in torch's own."""
 
     _u: Tensor
     _v: Tensor
-    _result: Tensor | None = None  # of this weight, where it was normalised with others and nobody has asked for it yet
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -62,9 +34,6 @@ class SpectralNormalisation(nn.Module):
             self._iterate(weight)
 
     def forward(self, weight: Tensor) -> Tensor:
-        if self._result is not None:
-            result, self._result = self._result, None
-            return result
         with full_precision(weight.device):  # autocast would give the vectors less precision than the weight has
             if use_cpu_operators(weight):
                 result, self._u, self._v = normalised_with_vectors(weight, self._u, self._v, iterate=self.training)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from sao.networks.spectral import TogetherNormalised, matrix, normalise_spectrally
+from sao.networks.spectral import matrix, normalise_spectrally
 
 LAYERS: list[Any] = [nn.Linear(5, 7), nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)]  # pyright: ignore[reportCallIssue]
 
@@ -60,24 +60,3 @@ def test_a_fresh_layer_has_spectral_norm_one():
     layer = nn.Conv2d(8, 16, 3)
     normalise_spectrally(layer)
     assert torch.linalg.matrix_norm(matrix(layer.weight.detach()), ord=2).item() == pytest.approx(1, abs=0.05)
-
-
-def test_weights_that_are_normalised_together_are_what_each_is_for_itself():
-    together: Any = nn.Sequential(*(copy.deepcopy(layer) for layer in LAYERS)).double()
-    normalise_spectrally(together)
-    alone = copy.deepcopy(together)
-    prepared = TogetherNormalised.of(together)
-    for _ in range(2):
-        prepared.prepare(torch.zeros((), dtype=torch.float64))
-        losses = []
-        for network in (together, alone):
-            weights = [layer.weight for layer in network]
-            losses.append(torch.stack([(weight * torch.arange(weight.numel()).view(weight.shape)).sum() for weight in weights]))
-        assert torch.equal(*losses)
-    for loss in losses:
-        loss.sum().backward()
-    for ours, theirs in zip(together, alone, strict=True):
-        original, other = ours.parametrizations.weight.original, theirs.parametrizations.weight.original
-        torch.testing.assert_close(original.grad, other.grad, rtol=1e-12, atol=1e-12)
-        assert torch.equal(ours.parametrizations.weight[0]._u, theirs.parametrizations.weight[0]._u)
-        assert not torch.equal(ours.weight, ours.weight)  # nobody prepared these: each is a step further
