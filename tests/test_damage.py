@@ -15,7 +15,7 @@ def run(tmp_path_factory) -> Path:
 
 
 def test_no_mutant_ends_in_a_traceback(tmp_path):
-    assert run_all(200, 7, tmp_path) == []
+    assert run_all(80, 7, tmp_path) == []  # python benchmarks/damage.py tries more
 
 
 @pytest.mark.parametrize("command", COMMANDS)

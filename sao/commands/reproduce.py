@@ -116,7 +116,8 @@ def _clustering(arguments: Namespace, seeds: list[int], options: dict[str, str])
     from sao.reproduce.tables.study import Study
 
     table = benchmark()
-    rows, data = chosen_rows(table, _words("--rows", arguments.rows)), chosen_data(table, _words("--data", arguments.data))
+    data = chosen_data(table, _words("--data", arguments.data))
+    rows = chosen_rows(table, _words("--rows", arguments.rows), data)
     check_options(table, rows, options)
     check_installed(rows)
     study = Study(table, rows, data, seeds, options, Path(arguments.out or "runs/clustering"))
@@ -143,7 +144,8 @@ def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str,
     tables = {"table1": table1, "table2": table2, "table3": table3, "table4": table4, "table5": table5, "samples": samples}
     scale = arguments.scale or "cpu"
     table = tables[name](scale)
-    rows, data = chosen_rows(table, _words("--rows", arguments.rows)), chosen_data(table, _words("--data", arguments.data))
+    data = chosen_data(table, _words("--data", arguments.data))
+    rows = chosen_rows(table, _words("--rows", arguments.rows), data)
     check_options(table, rows, options)
     out = Path(arguments.out or f"runs/{table.name}-{scale}")
     search_on = None if arguments.search_on is None else chosen_data(table, [arguments.search_on])[0]

@@ -97,7 +97,7 @@ def test_the_page_has_protocols_and_the_way_there(finished):
     assert "minutes of training" in text
     content = json.loads((finished / "clustering.json").read_text())
     points = content["over_time"]
-    assert [point["step"] for point in points] == [2, 4]
+    assert [(point["row"], point["step"]) for point in points] == [("ours", 2), ("ours", 4)]
     assert all(len(point["kmeans"]) == 2 and point["minutes"] > 0 for point in points)
     assert points[1]["minutes"] == pytest.approx(2 * points[0]["minutes"], rel=1e-6)
     assert (finished / "curves.png").stat().st_size > 1000
@@ -129,7 +129,20 @@ def test_ours_is_an_ordinary_run(finished):
 def test_networks_are_shown_with_both_kinds_of_features():
     shown = [(row.kind, row.feature) for row in benchmark.benchmark().rows]
     assert shown.count(("untrained", "backbone")) == shown.count(("untrained", "layers")) == 1
-    assert shown[:2] == [("trained", "backbone"), ("same_run", "layers")]
+    assert shown[:4] == [("trained", "backbone"), ("same_run", "layers")] * 2
+
+
+def test_the_wide_row_differs_from_ours_in_what_it_says_and_is_shown_with_all_layers_too(tmp_path):
+    table = benchmark.benchmark()
+    rows = [row for row in table.rows if row.name in ("ours", "wide", "wide_layers")]
+    ours, wide, layers = cells_of(table, rows, ["mnist"], [2], {}, tmp_path)
+    same = wide.config.model_dump()
+    same["encoder"]["widths"] = (8, 32, 64, 128)
+    same["method"] |= {"norm_side": "floor", "norm_weight": 0.0}
+    same["method"]["generator_optimiser"]["learning_rate"] = 2e-3
+    assert same == ours.config.model_dump()
+    assert study._needed(layers).folder == wide.folder
+    assert [cell.row.name for cell in cells_of(table, rows, ["digits"], [2], {}, tmp_path)] == ["ours"]
 
 
 def test_published_numbers_have_their_column_and_their_source(tmp_path):
@@ -160,8 +173,8 @@ def test_what_is_missing_is_said_before_anything_is_trained(tmp_path, capsys, mo
     assert main(words(tmp_path / "out", "--rows", "ours,dec")) == 2
     said = capsys.readouterr().err
     assert (
-        "rows dec need ClustPy: pip install 'sao[clustering]', or add --rows ours,layers,raw,pca,untrained,untrained_layers"
-        in said
+        "rows dec need ClustPy: pip install 'sao[clustering]', or add --rows ours,layers,wide,wide_layers,raw,pca,untrained,"
+        "untrained_layers" in said
     )
     assert not (tmp_path / "out").exists()
 
@@ -170,6 +183,7 @@ def test_what_is_missing_is_said_before_anything_is_trained(tmp_path, capsys, mo
     ("given", "said"),
     [
         (["--rows", "dek"], "clustering has no row 'dek'"),
+        (["--data", "digits,cifar10", "--rows", "ours,wide"], "clustering does not make wide for digits, cifar10"),
         (["--data", "imagenet"], "clustering has no data set 'imagenet'"),
         (["--scale", "cpu"], "does not take --scale"),
         (["--method", "byol"], "does not take"),

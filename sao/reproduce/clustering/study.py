@@ -27,7 +27,7 @@ from sao.files import write_text
 from sao.machine import processor_name
 from sao.methods import Method
 from sao.model import load
-from sao.reproduce.clustering.benchmark import COMPONENTS, OURS
+from sao.reproduce.clustering.benchmark import COMPONENTS
 from sao.reproduce.clustering.over_time import write_curves
 from sao.reproduce.clustering.rivals import MOST_EPOCHS, Epochs, epochs_within, fit, inputs_of
 from sao.reproduce.clustering.writing import write_benchmark
@@ -114,7 +114,7 @@ def _representation(cell: Cell, dataset: Dataset) -> tuple[Parts, list[Metric]]:
             method = new_method(cell.config, dataset, choose_device(cell.config.train.device))
             return _features(cell, method, dataset, "untrained"), []
         case "same_run":
-            method = load(_ours(cell).folder, device=cell.config.train.device).method
+            method = load(_needed(cell).folder, device=cell.config.train.device).method
             return _features(cell, method, dataset, weights_used(method)), []
         case _:
             method = train_run(cell.folder, cell.config, dataset)
@@ -155,15 +155,16 @@ def _epochs(cell: Cell, train: np.ndarray, k: int) -> Epochs:
     if file.exists():
         pretraining, clustering = json.loads(file.read_text(encoding="utf-8"))["epochs"]
         return pretraining, clustering
-    ours = read_result(_ours(cell)).get("minutes")
+    ours = read_result(_needed(cell)).get("minutes")
     found = MOST_EPOCHS[cell.row.name] if ours is None else epochs_within(60 * ours.value, cell.row.name, train, k)
     about = {"epochs": list(found), "minutes_of_ours": None if ours is None else ours.value}
     write_text(file, json.dumps(about) + "\n")
     return found
 
 
-def _ours(cell: Cell) -> Cell:
-    return replace(cell, folder=cell.folder.with_name(f"{OURS}-{cell.data}-seed{cell.config.seed}"))
+def _needed(cell: Cell) -> Cell:
+    """The cell of the row that this one learns from."""
+    return replace(cell, folder=cell.folder.with_name(f"{cell.row.needs}-{cell.data}-seed{cell.config.seed}"))
 
 
 def _both(pair: tuple[Features, Features | None]) -> Parts:

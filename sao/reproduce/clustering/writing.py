@@ -41,7 +41,8 @@ def write_benchmark(table: Table, cells: Sequence[Cell], out: Path, command: str
     parts += [f"- {note}" for note in ("runs that earlier commands with the same options finished are shown too", *table.notes)]
     for data in dict.fromkeys(line["data"] for line in lines):
         parts += ["", f"## {data}", "", *_rows([line for line in lines if line["data"] == data], data)]
-        parts += _curve([point for point in curve if point["data"] == data])
+        for title in dict.fromkeys(point["row"] for point in curve if point["data"] == data):
+            parts += _curve(title, [point for point in curve if (point["data"], point["row"]) == (data, title)])
     write_text(out / f"{table.name}.md", "\n".join(parts) + "\n")
 
 
@@ -73,18 +74,23 @@ def _minutes(metrics: dict[str, Any]) -> str:
     return f"{metrics['minutes']['mean']:.1f}" if "minutes" in metrics else NOTHING
 
 
-def _curve(points: list[dict[str, Any]]) -> list[str]:
-    if not points:
-        return []
+def _curve(title: str, points: list[dict[str, Any]]) -> list[str]:
     chosen = [points[int(place)] for place in np.unique(np.linspace(0, len(points) - 1, MOST_POINTS).round())]
     rows = [
         ("minutes of training", [f"{point['minutes']:.1f}" for point in chosen]),
         ("step", [str(point["step"]) for point in chosen]),
-        ("k-means of ours", [f"{np.mean(point['kmeans']):.3f}" for point in chosen]),
+        ("k-means", [f"{np.mean(point['kmeans']):.3f}" for point in chosen]),
     ]
-    lines = [f"| {title} | {' | '.join(cells)} |" for title, cells in rows]
-    said = "Ours over time, measured during training (mean of 5 starts, at most 5,000 test samples, mean over the seeds):"
-    return ["", said, "", lines[0], "|" + "---|" * (len(chosen) + 1), *lines[1:]]
+    lines = [f"| {heading} | {' | '.join(cells)} |" for heading, cells in rows]
+    measured = "measured during training (mean of 5 starts, at most 5,000 test samples, mean over the seeds)"
+    return [
+        "",
+        f"{title[0].upper()}{title[1:]}, over time, {measured}:",
+        "",
+        lines[0],
+        "|" + "---|" * (len(chosen) + 1),
+        *lines[1:],
+    ]
 
 
 def _protocol(found: dict[str, Any]) -> dict[str, Any]:

@@ -173,11 +173,16 @@ def add_finished_cells(
     return [cell for cell in known if cell.name in names or cell.finished]
 
 
-def chosen_rows(table: Table, names: Sequence[str] | None) -> list[Row]:
+def chosen_rows(table: Table, names: Sequence[str] | None, data: Sequence[str]) -> list[Row]:
     """Rows by name, and the rows they learn from. Where one generates, the reference comes along, to compare images in."""
+    made = [row for row in table.rows if not set(data) <= set(row.without)]
     if names is None:
-        return [row for row in table.rows if not row.on_request]
+        return [row for row in made if not row.on_request]
     wanted = _checked("row", names, [row.name for row in table.rows], table)
+    if others := [name for name in wanted if name not in [row.name for row in made]]:
+        raise InputError(
+            f"{table.name} does not make {', '.join(others)} for {', '.join(data)}: leave it out, or name other --data"
+        )
     wanted += [row.needs for row in table.rows if row.name in wanted and row.needs is not None]
     if any(row.generates for row in table.rows if row.name in wanted):
         wanted.append(REFERENCE)
