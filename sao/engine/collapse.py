@@ -1,11 +1,16 @@
-"""A learner without negatives may come to answer everything alike, and its loss may look good then: a run says so."""
+"""A learner may come to answer everything alike, and its loss may look good then: a run says so."""
 
+from collections import deque
 from collections.abc import Mapping
+from statistics import median
 
 SPREAD = "network/spread"  # of the directions in a batch: about 1 where they differ, 0 where all are the same
 ALIKE = 0.05
 PATIENCE = 10  # rows of the log in which all were alike, after which it is said; some networks begin so, and leave it
 NEAR = 0.005  # of a loss that all outputs alike would have
+DISTANCE = "discriminator/distance"  # of the structural method, negative: between the statistics of real and generated samples
+NONE_LEFT = 0.1  # even two batches of real samples differ by more; it is less where lengths have outgrown all differences
+LENGTH, RUN_AWAY = "discriminator/embedding_norm", 3.0  # embeddings that learn have lengths of 0.5 to 3
 LONGER = 30  # rows: prototypes are frozen at first, and the loss begins there
 
 
@@ -15,10 +20,12 @@ class Collapse:
     def __init__(self, uniform_losses: Mapping[str, float] | None = None) -> None:
         self._uniform = uniform_losses or {}
         self._alike = self._stuck = 0
+        self._distances: deque[float] = deque(maxlen=PATIENCE)
+        self._same = False
 
     def seen(self, step: int, values: Mapping[str, float]) -> str | None:
         """What there is to say after a row of the log: a collapse, once each time that it happens."""
-        return self._of_spread(step, values) or self._of_loss(step, values)
+        return self._of_spread(step, values) or self._of_loss(step, values) or self._of_distance(step, values)
 
     def _of_loss(self, step: int, values: Mapping[str, float]) -> str | None:
         near = [name for name, value in self._uniform.items() if name in values and abs(values[name] - value) < NEAR * value]
@@ -39,4 +46,25 @@ class Collapse:
         return (
             f"step {step}: the network answers nearly the same to every image ({SPREAD} {values[SPREAD]:.3f}), "
             "so it has collapsed: start again with a lower learning rate"
+        )
+
+    def _of_distance(self, step: int, values: Mapping[str, float]) -> str | None:
+        """The median, because the distance of a network that has collapsed still jumps up for a step now and then."""
+        if DISTANCE not in values:
+            return None
+        self._distances.append(-values[DISTANCE])
+        before, typical = self._same, median(self._distances)
+        self._same = len(self._distances) == PATIENCE and typical < NONE_LEFT
+        if before or not self._same:
+            return None
+        length = values[LENGTH]
+        advice = (
+            "lower learning rates, or with --method.norm_side ceiling --method.norm_weight 0.02"
+            if length > RUN_AWAY
+            else "a higher --method.lipschitz, in case the samples lie close together"
+        )
+        found = f"distance {typical:.3f}, embeddings of length {length:.1f}"
+        return (
+            f"step {step}: the discriminator does not tell real samples from generated ones ({found}), so it learns nothing: "
+            f"start again with {advice}"
         )

@@ -101,7 +101,7 @@ class Method(nn.Module, ABC):
     gradient_limit: float | None = None  # where set, an optimiser's whole gradient is shortened to this length
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
     cycle = 1  # steps after which the kind of work repeats, where not all steps do the same
-    may_collapse: ClassVar[bool] = False  # whether a run says so where network/spread stays near 0
+    may_collapse: ClassVar[bool] = False  # whether a run says so where its network answers everything alike
     uniform_losses: Mapping[str, float] | None = None  # values at which a logged loss means: all outputs are alike
     own_clusters: int | None = None  # into how many it divides samples by itself, where it does
 

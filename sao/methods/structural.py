@@ -61,6 +61,7 @@ class Options(AdversarialOptions):
 
 class Structural(Adversarial):
     headline = ("discriminator/distance", "generator/distance")
+    may_collapse = True
 
     def __init__(self, options: Options, context: Context) -> None:
         spectral = options.spectral_normalisation

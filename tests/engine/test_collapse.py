@@ -5,7 +5,7 @@ import math
 import pytest
 import tiny
 
-from sao.engine.collapse import ALIKE, LONGER, PATIENCE, Collapse
+from sao.engine.collapse import ALIKE, LONGER, NONE_LEFT, PATIENCE, Collapse
 
 
 def said(values: list[float]) -> list[int]:
@@ -31,6 +31,37 @@ def test_a_loss_that_stays_where_all_outputs_are_alike_is_said_once():
     assert after([2.001] * 70) == [LONGER - 1]
     assert after([1.98] * 70) == []
     assert after([2.0] * (LONGER - 1) + [1.5] + [2.0] * (LONGER - 1)) == []
+
+
+def test_a_distance_that_is_gone_is_said_once_whatever_single_rows_say():
+    def after(distances: list[float]) -> list[int]:
+        collapse = Collapse()
+        rows = [{"discriminator/distance": -distance, "discriminator/embedding_norm": 1.0} for distance in distances]
+        return [index for index, row in enumerate(rows) if "does not tell" in (collapse.seen(index, row) or "")]
+
+    gone, there = NONE_LEFT / 2, 2.0
+    assert after([there] * 40) == []
+    assert after([gone, there] * 20) == []
+    assert after([gone] * (PATIENCE - 1)) == []
+    assert after([gone, gone, there] * 20) == [PATIENCE - 1]
+    assert after([gone] * PATIENCE + [there] * PATIENCE + [gone] * PATIENCE) == [PATIENCE - 1, 2 * PATIENCE + PATIENCE // 2]
+
+
+@pytest.mark.parametrize(("length", "advice"), [(12.0, "--method.norm_side ceiling"), (0.3, "--method.lipschitz")])
+def test_what_to_do_about_it_depends_on_the_lengths(length, advice):
+    collapse, row = Collapse(), {"discriminator/distance": -0.01, "discriminator/embedding_norm": length}
+    (news,) = [said for step in range(30) if (said := collapse.seen(step, row)) is not None]
+    assert advice in news
+
+
+def test_a_structural_run_says_that_its_discriminator_has_collapsed(tmp_path, capsys):
+    """Steps so long that the embeddings run away."""
+    line = "the discriminator does not tell real samples from generated ones"
+    for rate, collapsed in ((1e-3, False), (1.0, True)):
+        changes = {"method__discriminator_optimiser__learning_rate": rate, "method__norm_weight": 0}
+        run, _ = tiny.trained(tmp_path / str(rate), train__steps=20, log__every=1, **changes)
+        assert (line in capsys.readouterr().out) is collapsed
+        assert (line in (run.folder / "log.txt").read_text()) is collapsed
 
 
 @pytest.mark.parametrize(("name", "option"), [("swav", "prototypes"), ("dino", "outputs")])
