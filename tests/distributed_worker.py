@@ -34,7 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
     "bhattacharyya": {"method__distance": "bhattacharyya", "method__smooth_every": 2, **_VECTORS},
     "hinge": {"method": "hinge", **_VECTORS},
     "biggan": {"method": "biggan"},
-    "self-conditioned": {"method": "self_conditioned"},  # clustered again before steps 4, 8 and 12
+    "self-conditioned": {"method": "self_conditioned"},  # clustered again before steps 4 and 8
     "stylegan2": {"method": "stylegan2"},
     "bigbigan": {"method": "bigbigan", "method__augmentation__flip": "true"},
     "genrep": {"method": "genrep", "method__view__flip": "true", "method__pairs": 40},  # seen again after two steps
@@ -62,7 +62,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "micro-batches": {"method__micro_batch": 10},  # three processes have 10, 10 and 12 rows of [real; fake]
 }
-STEPS = 10
+STEPS = 7
 BEFORE = 3  # steps before the checkpoint that all worlds begin with: moments are there, and the bank is not empty
 
 

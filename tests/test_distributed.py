@@ -71,12 +71,12 @@ def test_ranks_never_differ_by_a_bit(worlds, name, world):
 def test_the_cases_have_something_to_compare(worlds):
     for name in worker.CASES:
         found = load_file(worlds / f"{name}-1-0.safetensors")
-        moved = [key for key in found if key.startswith("1/state/") and not torch.equal(found[key], found["10" + key[1:]])]
+        moved = [key for key in found if key.startswith("1/state/") and not torch.equal(found[key], found[f"{worker.STEPS}{key[1:]}"])]
         assert len(moved) > 10
         gradients = [value for key, value in found.items() if key.startswith("1/gradient/")]
         assert all(bool(value.isfinite().all()) for value in gradients)
         assert sum(float(value.abs().sum()) > 0 for value in gradients) > 5
-    assert int(load_file(worlds / "jsd-1-0.safetensors")["10/state/bank.filled"]) == 64
+    assert int(load_file(worlds / "jsd-1-0.safetensors")[f"{worker.STEPS}/state/bank.filled"]) == 64
 
 
 def test_a_step_takes_one_gather_a_pass_one_gradient_sum_a_player_and_the_sums_of_batchnorm(worlds):
