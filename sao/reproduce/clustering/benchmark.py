@@ -46,6 +46,8 @@ NOTES = (
     "the training part; of N2D it is UMAP and a mixture of Gaussians on the test part.",
     "ours and the untrained network are judged by their backbone features, as in the paper; features of all layers: the same "
     "networks with `--feature layers`, which adds the maps of every stage, averaged to 2x2.",
+    "ours, twice as wide: an encoder of widths 16, 64, 128 and 256 instead of 8, 32, 64 and 128, the generator's learning rate "
+    "halved, and a weak ceiling on the lengths of embeddings; as many steps, each about three times as long.",
     "minutes: of training, on as many threads as train.threads says (1 unless told otherwise). DEC, IDEC, DCN, VaDE and N2D "
     "have ClustPy's defaults, inputs scaled to 0…1, and as many epochs as fit into the time that ours took on the same data "
     "with the same seed, at most ClustPy's own 100 + 150; the JSON file says how many. ClustPy's own default for the manifold "
