@@ -173,8 +173,12 @@ def add_finished_cells(
     return [cell for cell in known if cell.name in names or cell.finished]
 
 
-def chosen_rows(table: Table, names: Sequence[str] | None, data: Sequence[str]) -> list[Row]:
-    """Rows by name, and the rows they learn from. Where one generates, the reference comes along, to compare images in."""
+def chosen_rows(table: Table, names: Sequence[str] | None, data: Sequence[str] | None = None) -> list[Row]:
+    """Rows by name, and the rows they learn from, of these data sets or of those that the table is made for.
+
+    Where one generates, the reference comes along, to compare images in.
+    """
+    data = table.data if data is None else data
     made = [row for row in table.rows if not set(data) <= set(row.without)]
     if names is None:
         return [row for row in made if not row.on_request]

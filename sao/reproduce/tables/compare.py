@@ -29,7 +29,7 @@ def comparison(
     name = Path(source).resolve().stem
     folder = Path(out or f"runs/compare-{name}")
     table = Table("compare", "cpu", f"Comparison on {name}", _rows(), {name: PRESET}, (name,), NOTES)
-    rows = chosen_rows(table, names, table.data)
+    rows = chosen_rows(table, names)
     check_options(table, rows, options)
     cells = []
     for seed in seeds:
