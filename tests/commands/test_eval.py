@@ -284,6 +284,7 @@ def photographs(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_photographs_need_neither_much_memory_nor_much_time(photographs, tmp_path):
     """At the default size of 128x128 raw inputs have 49,152 columns; a matrix of them squared would be 9.7 GB."""
     run = tmp_path / "run"

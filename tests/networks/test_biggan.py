@@ -168,7 +168,7 @@ def test_wrong_options_are_named(name, value):
     [
         *((*network, at_once) for network in ((8, True), (16, True), (16, False)) for at_once in (1, 6_000, 2**22, None)),
         (128, True, 6_000),
-        (128, True, None),
+        pytest.param(128, True, None, marks=pytest.mark.slow),
     ],
 )
 def test_a_frugal_one_has_the_same_images_gradients_statistics_and_spectral_vectors(monkeypatch, size, training, at_once):
