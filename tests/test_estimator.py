@@ -1,5 +1,6 @@
 """The estimator keeps scikit-learn's contract, on tables and on images, and what it learnt survives every way to keep it."""
 
+import importlib.util
 import multiprocessing
 import pickle
 import signal
@@ -28,6 +29,7 @@ from sao import StructuralEmbedding
 from sao.engine.loop import Diverged
 from sao.errors import InputError
 from sao.evaluation import effective_rank
+from sao.evaluation import manifold as along
 from sao.evaluation.manifold import manifold_clusters
 from sao.memory import MemoryBank
 from sao.methods import NonFiniteError
@@ -117,6 +119,18 @@ def test_what_is_evaluated_is_what_transform_returns(pictures, tmp_path):
     assert {found[name].protocol["feature"] for name in ("svm", "untrained/svm")} == {"layers"}
     expected = effective_rank(estimator.transform(PIXELS)).value
     assert found["effective_rank"].value == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("umap") is None, reason="umap-learn is not installed")
+@pytest.mark.parametrize(("manifold", "said"), [(None, "spectral"), ("umap", "UMAP")])
+def test_clusters_are_evaluated_along_the_manifold_that_was_asked_for(manifold, said, pictures, tmp_path, monkeypatch):
+    """UMAP takes half a minute to import, so its clusters are the spectral ones here."""
+    spectral = along.manifold_clusters
+    monkeypatch.setattr(along, "_umap_clusters", lambda features, k, seed: spectral(features, k, "spectral", seed))
+    pictures.save(tmp_path / "run")
+    estimator = StructuralEmbedding.load(tmp_path / "run").set_params(manifold=manifold)
+    found = {metric.name: metric for metric in estimator.evaluate(PIXELS, np.arange(len(PIXELS)) % 2).metrics}
+    assert {found[name].protocol["algorithm"].split()[0] for name in ("manifold", "raw/manifold")} == {said}
 
 
 def test_the_embedding_can_be_asked_for():
