@@ -97,6 +97,11 @@ def test_the_length_is_said_in_the_passes_that_it_really_is(n, device, steps, pa
     assert f"{steps} steps, because that is {passes} passes over the data" in said
 
 
+def test_a_run_is_evaluated_often_enough_to_see_that_it_has_slowed_down():
+    config, _ = auto(images(), train__steps="400")
+    assert (config.log.evaluate_every, config.log.checkpoint_every, config.log.sample_every) == (50, 50, 100)
+
+
 def test_a_dash_in_an_option_is_an_underscore():
     config, _ = choose_options(load_preset("own", {"method.micro-batch": "3"}), images(), {"method.micro-batch"})
     assert structural_options(config).micro_batch == 3

@@ -5,6 +5,7 @@ starts agree and how well the clusters agree with those of the evaluation before
 Learning goes on where clusters become steadier or features spread over more directions (their effective rank).
 """
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,10 @@ class Steadiest:
             np.save(temporary, found.clusters)
         score = _score(found.scalars)
         if score is not None and (self._kept is None or score > self._kept[1]):
-            checkpoint.save(self._run.steadiest, method, step, keep=1)
+            saved = checkpoint.save(self._run.steadiest, method, step, keep=1)
+            for later in checkpoint.steps_in(self._run.steadiest):
+                if later != saved:  # of a run that was killed after it, and went on from an earlier step
+                    shutil.rmtree(later)
             self._kept = step, score
         return self._said()
 

@@ -101,6 +101,15 @@ def test_what_was_kept_after_the_checkpoint_gives_way(started):
     resumed = Steadiest(run, 2)
     considered(run, method, [0.4], resumed, first=3)
     assert kept(run) == ["step-00000003"]
+    further_back = Steadiest(run, 1)
+    considered(run, method, [0.35], further_back, first=2)
+    assert kept(run) == ["step-00000002"]
+
+
+def test_as_steady_as_before_is_no_progress(started):
+    run, method = started
+    said = considered(run, method, [0.6] * (PATIENCE + 2))
+    assert [line is not None for line in said] == [*[False] * PATIENCE, True, False]
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"no array"])

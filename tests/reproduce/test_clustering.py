@@ -16,9 +16,10 @@ from sao.engine.run import Run
 from sao.evaluation.clusters import clustering
 from sao.evaluation.features import Features
 from sao.reproduce.clustering import benchmark, rivals, study
+from sao.reproduce.clustering import over_time as curves
 from sao.reproduce.clustering.over_time import over_time
 from sao.reproduce.clustering.writing import write_benchmark
-from sao.reproduce.tables.cells import cells_of
+from sao.reproduce.tables.cells import Cell, cells_of, chosen_rows
 
 OWN = ("train.steps", "train.threads")  # the command itself says these
 SMALL = {name: value for name, value in (tiny.OPTIONS | tiny.GAN | tiny.RESNET).items() if name not in OWN}
@@ -143,16 +144,40 @@ def test_the_wide_row_differs_from_ours_in_what_it_says_and_is_shown_with_all_la
     assert same == ours.config.model_dump()
     assert study._needed(layers).folder == wide.folder
     assert [cell.row.name for cell in cells_of(table, rows, ["digits"], [2], {}, tmp_path)] == ["ours"]
+    assert "wide" in {row.name for row in chosen_rows(table, None, ["digits", "mnist"])}
+    assert "wide" not in {row.name for row in chosen_rows(table, None, ["digits", "cifar10"])}
+
+
+def judge_alike(cells: list[Cell], names: list[str]) -> None:
+    """Results without runs: every metric of every cell is 0.5."""
+    for cell in cells:
+        cell.folder.mkdir(parents=True)
+        cell.evaluation.write_text(json.dumps([{"name": name, "value": 0.5, "std": None, "protocol": {}} for name in names]))
+
+
+def test_every_trained_row_has_a_curve_of_its_own(tmp_path, monkeypatch):
+    table = benchmark.benchmark()
+    rows = [row for row in table.rows if row.name in ("ours", "layers", "wide")]
+    cells = cells_of(table, rows, ["mnist"], [2, 3], {}, tmp_path / "runs")
+    judge_alike(cells, sorted(NAMES | ALONG))
+    widths = {"ours": 1, "wide": 3}
+    points = {step: 0.1 * step for step in (1, 2)}
+    monkeypatch.setattr(
+        curves, "_points", lambda cell: [(widths[cell.row.name] * step, step, value) for step, value in points.items()]
+    )
+    write_benchmark(table, cells, tmp_path, "sao reproduce clustering")
+    text = (tmp_path / "clustering.md").read_text()
+    ours, wide = text.index("Ours, over time"), text.index("Ours, twice as wide, over time")
+    assert "| minutes of training | 1.0 | 2.0 |" in text[ours:wide]
+    assert "| minutes of training | 3.0 | 6.0 |" in text[wide:]
+    assert text.count("| k-means | 0.100 | 0.200 |") == 2
 
 
 def test_published_numbers_have_their_column_and_their_source(tmp_path):
     table = benchmark.benchmark()
     rows = [row for row in table.rows if row.name in ("ours", "n2d")]
     cells = cells_of(table, rows, ["mnist"], [2], {}, tmp_path / "runs")
-    names = [*sorted(NAMES | ALONG), "own", "own_nmi", "own_ari"]
-    for cell in cells:
-        cell.folder.mkdir(parents=True)
-        cell.evaluation.write_text(json.dumps([{"name": name, "value": 0.5, "std": None, "protocol": {}} for name in names]))
+    judge_alike(cells, [*sorted(NAMES | ALONG), "own", "own_nmi", "own_ari"])
     write_benchmark(table, cells, tmp_path, "sao reproduce clustering")
     shown = (tmp_path / "clustering.md").read_text().splitlines()
     (n2d,) = [line for line in shown if line.startswith("| N2D, autoencoder")]
