@@ -26,8 +26,8 @@ RECIPES = {
     "fashion_mnist": {**_LONG, "train.steps": "2000"},
     "cifar10": {**_LONG, "train.steps": "1000"},
 }
-# Twice the width, for about three times the minutes. So wide a D runs away with some seeds: its embeddings grow until nothing is
-# told apart, which a weak ceiling on their length prevents.
+# Twice the width, for about three times the minutes. So wide a D runs away with some seeds: its embeddings grow until nothing
+# is told apart, which a weak ceiling on their length prevents.
 WIDE = {
     "encoder.widths": "[16, 64, 128, 256]",
     "method.generator_optimiser.learning_rate": "1e-3",
