@@ -88,7 +88,7 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     _choose_lipschitz(choose, samples, config.seed)
     _choose_rhythm(choose, build(values).steps_for(n), config.method.generates)
     _choose_micro_batch(choose, build(values), samples, device)
-    if device == "cpu" and len(samples.shape) == 3 and values["method"].get("micro_batch") is None:
+    if device == "cpu" and len(samples.shape) == 3:
         choose("both players learn from one pass ({}), because that saves a sixth of a step", {"method.one_pass": True})
         if samples.shape[1] >= 16:  # on 8x8 digits fewer penalties cost two points of k-means
             choose(

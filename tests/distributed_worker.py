@@ -60,6 +60,7 @@ CASES: dict[str, dict[str, Any]] = {
         "method__augmentation__flip": "true",
         "method__augment_generated": "true",
     },
+    "one-pass-parts": {"method__one_pass": "true", "method__smooth_every": 2, "method__norm_weight": 0, "method__micro_batch": 10},
     "micro-batches": {"method__micro_batch": 10},  # three processes have 10, 10 and 12 rows of [real; fake]
 }
 STEPS = 7

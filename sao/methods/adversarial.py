@@ -48,12 +48,6 @@ class AdversarialOptions(MethodOptions):
     )
 
     @model_validator(mode="after")
-    def _one_pass_holds_the_whole_batch(self) -> Self:
-        if self.one_pass and self.micro_batch is not None:
-            raise ValueError("one_pass keeps the whole batch in memory: leave micro_batch out, or one_pass")
-        return self
-
-    @model_validator(mode="after")
     def _there_is_something_to_augment(self) -> Self:
         if self.augment_generated and self.augmentation == Augmentation():
             raise ValueError(
@@ -67,6 +61,20 @@ class Side(NamedTuple):
 
     embeddings: Tensor  # (n, p), as they leave D
     keys: Tensor  # (n, b), by which neighbours are found; b is 0 for a method without
+
+
+class LossesOfBoth(NamedTuple):
+    """Of one pass of D for both players."""
+
+    of_discriminator: Scalars
+    of_generator: Scalars
+    watched: Scalars
+    real: Side  # without a graph
+
+
+# With them the gradient of G's losses for [real; fake], in which the rows of generated samples count, and this process's share
+# of (penalty, mean Jacobian norm).
+Both = tuple[LossesOfBoth, Tensor, Tensor]
 
 
 class Adversarial(Generative):
@@ -183,35 +191,19 @@ class Adversarial(Generative):
             fake = self._generated("generator latents", step, real)
         inputs = torch.cat([real, fake.detach()])
         keys, start = self.keys(inputs), self._jacobian_start(step, inputs)
-        embeddings, norms = self._embed(inputs.requires_grad_(), start, compiled=False)
-        real_side, fake_side = self._gathered(embeddings, keys)
-        of_discriminator = self.discriminator_losses(real_side, fake_side)
-        held = Side(real_side.embeddings.detach(), real_side.keys)
-        of_generator = self.generator_losses_of_one_pass(of_discriminator, held, fake_side)
-        share = self._share(norms, embeddings)
         for optimiser in self.optimisers.values():
             optimiser.zero_grad()
-        weights: list[Tensor] = list(self.discriminator.parameters())
-        # D's samples do not interact: the rows of a gradient that belong to generated ones are G's, whatever the others hold.
-        if self.zero_sum and len(start) == 0:
-            with record_function("phase/discriminator backward"):
-                total(of_discriminator).backward(inputs=[*weights, inputs])
-            assert inputs.grad is not None
-            of_inputs = -inputs.grad
-        else:
-            with record_function("phase/generator pass"):
-                (of_inputs,) = torch.autograd.grad(total(of_generator), inputs, retain_graph=True)
-            with record_function("phase/discriminator backward"):
-                (total(of_discriminator) + share[0]).backward(inputs=weights)
+        backward = self._both_backward_in_parts if self._in_parts else self._both_backward
+        losses, of_inputs, penalty = backward(inputs, keys, start)
         with record_function("phase/generator pass"):
             fake.backward(of_inputs[len(real) :])
-        distributed.sum_gradients(self.discriminator.parameters(), penalty := share.detach())
+        distributed.sum_gradients(self.discriminator.parameters(), penalty)
         distributed.sum_gradients(self.generator.parameters())
-        watched = self.watched(real_side, fake_side)
         if len(start) > 0:
-            of_discriminator["smoothness"], watched["jacobian_norm"] = penalty
-        scalars = self.update("discriminator", of_discriminator, watched) | self.update("generator", of_generator, {})
-        self.remember(held)
+            losses.of_discriminator["smoothness"], losses.watched["jacobian_norm"] = penalty
+        scalars = self.update("discriminator", losses.of_discriminator, losses.watched)
+        scalars |= self.update("generator", losses.of_generator, {})
+        self.remember(losses.real)
         return scalars
 
     def _discriminator_backward(self, inputs: Tensor, keys: Tensor, start: Tensor) -> tuple[Scalars, Scalars, Tensor]:
@@ -223,6 +215,42 @@ class Adversarial(Generative):
         with record_function("phase/discriminator backward"):
             (total(losses) + share[0]).backward()
         return losses, self.watched(real, fake), share.detach()
+
+    def _both_backward(self, inputs: Tensor, keys: Tensor, start: Tensor) -> Both:
+        embeddings, norms = self._embed(inputs.requires_grad_(), start, compiled=False)
+        losses = self._losses_of_both(embeddings, keys)
+        share = self._share(norms, embeddings)
+        of_generator = None if self._one_backward(start) else total(losses.of_generator)
+        of_inputs = self._backward_of_both(inputs, total(losses.of_discriminator) + share[0], of_generator)
+        return losses, of_inputs, share.detach()
+
+    def _losses_of_both(self, embeddings: Tensor, keys: Tensor) -> LossesOfBoth:
+        real, fake = self._gathered(embeddings, keys)
+        of_discriminator = self.discriminator_losses(real, fake)
+        held = Side(real.embeddings.detach(), real.keys)
+        of_generator = self.generator_losses_of_one_pass(of_discriminator, held, fake)
+        return LossesOfBoth(of_discriminator, of_generator, self.watched(real, fake), held)
+
+    def _one_backward(self, start: Tensor) -> bool:
+        """Whether one backward pass of D serves both players: what G minimises is what D maximises, and no penalty is D's alone."""
+        return self.zero_sum and len(start) == 0
+
+    def _backward_of_both(self, inputs: Tensor, of_discriminator: Tensor, of_generator: Tensor | None) -> Tensor:
+        """D's weights get their gradient; returns that of G's loss, None: D's with the sign turned, for the inputs.
+
+        D's samples do not interact: the rows that belong to generated ones are G's, whatever the others hold.
+        """
+        weights: list[Tensor] = list(self.discriminator.parameters())
+        if of_generator is None:
+            with record_function("phase/discriminator backward"):
+                of_discriminator.backward(inputs=[*weights, inputs])
+            assert inputs.grad is not None
+            return -inputs.grad
+        with record_function("phase/generator pass"):
+            (of_inputs,) = torch.autograd.grad(of_generator, inputs, retain_graph=True)
+        with record_function("phase/discriminator backward"):
+            of_discriminator.backward(inputs=weights)
+        return of_inputs
 
     def _generator_backward(self, real_embeddings: Tensor, fake: Tensor, keys: Tensor) -> tuple[Scalars, Side]:
         sides = self._gathered(torch.cat([real_embeddings, self._embed(fake, fake[:0])[0]]), keys)
@@ -322,6 +350,28 @@ class Adversarial(Generative):
                 with record_function("phase/discriminator backward"):
                     ((again * gradient[part]).sum() + share[0]).backward()
         return losses, self.watched(real, fake), shares
+
+    def _both_backward_in_parts(self, inputs: Tensor, keys: Tensor, start: Tensor) -> Both:
+        """Parts without generated samples send nothing back to their inputs."""
+        with self._same_weights():
+            embeddings = self._embed_without_graph(inputs, cheaper=len(start) == 0).requires_grad_()
+            losses = self._losses_of_both(embeddings, keys)
+            (for_discriminator,) = torch.autograd.grad(total(losses.of_discriminator), embeddings, retain_graph=True)
+            (for_generator,) = torch.autograd.grad(total(losses.of_generator), embeddings)
+            of_inputs, shares = torch.zeros_like(inputs), embeddings.new_zeros(2)
+            for part in self._parts(inputs):
+                images = inputs[part].detach().requires_grad_()
+                again, norms = self._embed(images, start[part], compiled=False)
+                share = self._share(norms, embeddings)
+                shares += share.detach()
+                of_discriminator = (again * for_discriminator[part]).sum() + share[0]
+                if part.stop <= len(inputs) // 2:
+                    with record_function("phase/discriminator backward"):
+                        of_discriminator.backward(inputs=list(self.discriminator.parameters()))
+                    continue
+                of_generator = None if self._one_backward(start) else (again * for_generator[part]).sum()
+                of_inputs[part] = self._backward_of_both(images, of_discriminator, of_generator)
+        return losses, of_inputs, shares
 
     def _generator_backward_in_parts(self, real_embeddings: Tensor, fake: Tensor, keys: Tensor) -> tuple[Scalars, Side]:
         """The gradient of the images part by part, then one backward pass of G, whose samples do interact."""

@@ -64,11 +64,6 @@ def test_generated_images_are_augmented_only_where_there_is_an_augmentation():
         tiny.method(method__augment_generated=True)
 
 
-def test_one_pass_does_not_go_with_parts_of_a_batch():
-    with pytest.raises(InputError, match=r"one_pass keeps the whole batch in memory"):
-        tiny.method(method__one_pass=True, method__micro_batch=2)
-
-
 def test_images_that_cannot_be_halved_at_all_are_refused_in_one_line():
     with pytest.raises(InputError, match=r"images of 9x9 cannot be halved 1 times: set --encoder\.multipliers or --data\.size"):
         UNetOptions(channels=4).build((1, 9, 9))

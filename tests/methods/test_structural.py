@@ -120,6 +120,9 @@ SPECTRAL = {"method__spectral_normalisation": "true", "method__smoothness_weight
         (5, {"method": "hinge", "method__smoothness_weight": 0}),
         (5, SPECTRAL),
         (5, {"method__spectral_normalisation": "true"}),
+        (5, {"method__one_pass": "true"}),
+        (16, {"method__one_pass": "true", "method__norm_weight": 0, "method__smooth_every": 2}),
+        (5, {"method__one_pass": "true", **SPECTRAL}),
     ],
 )
 def test_a_batch_in_parts_makes_the_same_step(micro_batch, options):
@@ -142,17 +145,18 @@ def test_a_batch_in_parts_makes_the_same_step(micro_batch, options):
         torch.testing.assert_close(parts.state_dict()[name], value, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("part", [1, 5])
-def test_no_pass_of_the_discriminator_is_larger_than_a_part(part):
-    method = built(method__micro_batch=part)
+# Passes of 16 samples. Two: keys of real and of two generated batches; both in D's update, twice; real once and generated twice
+# in G's. One: keys of both, and both twice.
+@pytest.mark.parametrize(("part", "one_pass", "passes"), [(1, False, 3 + 4 + 3), (5, False, 3 + 4 + 3), (5, True, 2 + 4)])
+def test_no_pass_of_the_discriminator_is_larger_than_a_part(part, one_pass, passes):
+    method = built(method__micro_batch=part, method__one_pass=one_pass)
     sizes: list[int] = []
     for network in (method.discriminator, method.average_discriminator.network):
         stem = network.get_submodule("encoder.stem")
         stem.register_forward_hook(lambda module, arguments, output: sizes.append(len(arguments[0])))
     method.step(tiny.batch(), 0)
     assert max(sizes) == part
-    # Keys of real and of two generated batches; both in D's update, twice; real once and generated twice in G's.
-    assert sum(sizes) == 16 * (3 + 4 + 3)
+    assert sum(sizes) == 16 * passes
 
 
 def test_features_embeddings_and_samples_come_from_the_averages():
