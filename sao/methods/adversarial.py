@@ -7,6 +7,7 @@ One step is one update of D and one of G. A subclass says what the losses are. T
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
@@ -70,6 +71,15 @@ class LossesOfBoth(NamedTuple):
     of_generator: Scalars
     watched: Scalars
     real: Side  # without a graph
+
+
+class Part(NamedTuple):
+    """Some rows of [real; fake], embedded with a graph."""
+
+    rows: slice
+    inputs: Tensor
+    embeddings: Tensor
+    norms: Tensor
 
 
 # With them the gradient of G's losses for [real; fake], in which the rows of generated samples count, and this process's share
@@ -338,40 +348,62 @@ class Adversarial(Generative):
     def _discriminator_backward_in_parts(self, inputs: Tensor, keys: Tensor, start: Tensor) -> tuple[Scalars, Scalars, Tensor]:
         """With its own part of the gradient each part also sends back its own penalty."""
         with self._same_weights():
-            embeddings = self._embed_without_graph(inputs, cheaper=len(start) == 0).requires_grad_()
+            embeddings, parts = self._embedded_in_parts(inputs, start)
             real, fake = self._gathered(embeddings, keys)
             losses = self.discriminator_losses(real, fake)
             (gradient,) = torch.autograd.grad(total(losses), embeddings)
-            shares = embeddings.new_zeros(2)
-            for part in self._parts(inputs):
-                again, norms = self._embed(inputs[part], start[part])
-                share = self._share(norms, embeddings)
-                shares += share.detach()
+
+            def send_back(part: Part) -> Tensor:
+                share = self._share(part.norms, embeddings)
                 with record_function("phase/discriminator backward"):
-                    ((again * gradient[part]).sum() + share[0]).backward()
+                    ((part.embeddings * gradient[part.rows]).sum() + share[0]).backward()
+                return share.detach()
+
+            shares = sum((send_back(part()) for part in parts), embeddings.new_zeros(2))
         return losses, self.watched(real, fake), shares
 
     def _both_backward_in_parts(self, inputs: Tensor, keys: Tensor, start: Tensor) -> Both:
         """Parts without generated samples send nothing back to their inputs."""
         with self._same_weights():
-            embeddings = self._embed_without_graph(inputs, cheaper=len(start) == 0).requires_grad_()
+            embeddings, parts = self._embedded_in_parts(inputs, start, for_inputs=True)
             losses = self._losses_of_both(embeddings, keys)
             (for_discriminator,) = torch.autograd.grad(total(losses.of_discriminator), embeddings, retain_graph=True)
             (for_generator,) = torch.autograd.grad(total(losses.of_generator), embeddings)
-            of_inputs, shares = torch.zeros_like(inputs), embeddings.new_zeros(2)
-            for part in self._parts(inputs):
-                images = inputs[part].detach().requires_grad_()
-                again, norms = self._embed(images, start[part], compiled=False)
-                share = self._share(norms, embeddings)
-                shares += share.detach()
-                of_discriminator = (again * for_discriminator[part]).sum() + share[0]
-                if part.stop <= len(inputs) // 2:
+            of_inputs = torch.zeros_like(inputs)
+
+            def send_back(part: Part) -> Tensor:
+                share = self._share(part.norms, embeddings)
+                of_discriminator = (part.embeddings * for_discriminator[part.rows]).sum() + share[0]
+                if part.rows.stop <= len(inputs) // 2:
                     with record_function("phase/discriminator backward"):
                         of_discriminator.backward(inputs=list(self.discriminator.parameters()))
-                    continue
-                of_generator = None if self._one_backward(start) else (again * for_generator[part]).sum()
-                of_inputs[part] = self._backward_of_both(images, of_discriminator, of_generator)
+                else:
+                    of_generator = None if self._one_backward(start) else (part.embeddings * for_generator[part.rows]).sum()
+                    of_inputs[part.rows] = self._backward_of_both(part.inputs, of_discriminator, of_generator)
+                return share.detach()
+
+            shares = sum((send_back(part()) for part in parts), embeddings.new_zeros(2))
         return losses, of_inputs, shares
+
+    def _embedded_in_parts(
+        self, inputs: Tensor, start: Tensor, for_inputs: bool = False
+    ) -> tuple[Tensor, list[Callable[[], Part]]]:
+        """Embeddings to take a gradient of, and one call for each part that embeds it with a graph.
+
+        The last part has its graph already, and comes first: one part the less is embedded twice. A call gives its part away, so
+        that no graph is held longer than who called needs it.
+        """
+
+        def embedded(rows: slice) -> Part:
+            part = inputs[rows].detach().requires_grad_(for_inputs)
+            return Part(rows, part, *self._embed(part, start[rows], compiled=not for_inputs))
+
+        *others, last = self._parts(inputs)
+        kept = [embedded(last)]
+        values = [kept[0].embeddings.detach()]
+        if others:
+            values.insert(0, self._embed_without_graph(inputs[: last.start], cheaper=len(start) == 0))
+        return torch.cat(values).requires_grad_(), [kept.pop, *(partial(embedded, rows) for rows in others)]
 
     def _generator_backward_in_parts(self, real_embeddings: Tensor, fake: Tensor, keys: Tensor) -> tuple[Scalars, Side]:
         """The gradient of the images part by part, then one backward pass of G, whose samples do interact."""

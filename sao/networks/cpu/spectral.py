@@ -8,7 +8,6 @@
 import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
-from torch.nn import functional as F
 
 
 def normalised_with_vectors(weight: Tensor, u: Tensor, v: Tensor, iterate: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -16,10 +15,12 @@ def normalised_with_vectors(weight: Tensor, u: Tensor, v: Tensor, iterate: bool)
     with torch.no_grad():
         rows = matrix(unpack_dual(weight).primal)
         if iterate:
-            u = F.normalize(rows @ v, dim=0)
-            image = u @ rows
-            largest = torch.linalg.vector_norm(image)
-            v = image / largest.clamp_min(torch.finfo(image.dtype).tiny)
+            smallest = torch.finfo(rows.dtype).tiny
+            u = rows @ v
+            u = u / torch.linalg.vector_norm(u).clamp_min(smallest)
+            v = u @ rows
+            largest = torch.linalg.vector_norm(v)
+            v = v / largest.clamp_min(smallest)
         else:
             largest = u @ (rows @ v)
     return _Divided.apply(weight, largest, u, v), u, v  # pyright: ignore[reportReturnType]
