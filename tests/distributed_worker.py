@@ -60,8 +60,9 @@ CASES: dict[str, dict[str, Any]] = {
         "method__augmentation__flip": "true",
         "method__augment_generated": "true",
     },
-    "one-pass-parts": {"method__one_pass": "true", "method__smooth_every": 2, "method__norm_weight": 0, "method__micro_batch": 10},
-    "micro-batches": {"method__micro_batch": 10},  # three processes have 10, 10 and 12 rows of [real; fake]
+    # Three processes have 10, 10 and 12 rows of [real; fake].
+    "one-pass-parts": {"method__one_pass": "true", "method__smooth_every": 2, "method__micro_batch": 10},
+    "micro-batches": {"method__micro_batch": 10},
 }
 STEPS = 7
 BEFORE = 3  # steps before the checkpoint that all worlds begin with: moments are there, and the bank is not empty

@@ -242,7 +242,7 @@ class Adversarial(Generative):
         return LossesOfBoth(of_discriminator, of_generator, self.watched(real, fake), held)
 
     def _one_backward(self, start: Tensor) -> bool:
-        """Whether one backward pass of D serves both players: what G minimises is what D maximises, and no penalty is D's alone."""
+        """Whether one backward pass of D serves both players: G minimises what D maximises, and D has no penalty of its own."""
         return self.zero_sum and len(start) == 0
 
     def _backward_of_both(self, inputs: Tensor, of_discriminator: Tensor, of_generator: Tensor | None) -> Tensor:
@@ -390,8 +390,8 @@ class Adversarial(Generative):
     ) -> tuple[Tensor, list[Callable[[], Part]]]:
         """Embeddings to take a gradient of, and one call for each part that embeds it with a graph.
 
-        The last part has its graph already, and comes first: one part the less is embedded twice. A call gives its part away, so
-        that no graph is held longer than who called needs it.
+        The last part has its graph already, and comes first: one part the less is embedded twice. A call gives its part away,
+        so that no graph is held longer than who called needs it.
         """
 
         def embedded(rows: slice) -> Part:

@@ -1,7 +1,7 @@
 """Exponential moving average of a network, buffers included."""
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,8 @@ class MovingAverage(nn.Module):
             raise ValueError(f"decay must be in [0, 1), got {decay}")
         self.decay = decay
         self.network = copy.deepcopy(network).requires_grad_(False).eval()
+        # What it follows, and the tensors of both: walks through two networks in every step took a fiftieth of a small one.
+        self._followed: tuple[nn.Module, _Places, _Places] | None = None
 
     def train(self, mode: bool = True) -> "MovingAverage":
         """Stays in evaluation mode: a module that holds the average must not set it to collecting batch statistics."""
@@ -29,10 +31,12 @@ class MovingAverage(nn.Module):
 
     @torch.no_grad()
     def update(self, network: nn.Module) -> None:
-        own, other = _tensors(self.network), _tensors(network)
-        follow(own.averaged, other.averaged, 1 - self.decay, self.skip)
+        if self._followed is None or self._followed[0] is not network:
+            self._followed = network, _Places.of(self.network), _Places.of(network)
+        _, own, other = self._followed
+        follow(_at(own.averaged), _at(other.averaged), 1 - self.decay, self.skip)
         if own.copied:
-            torch._foreach_copy_(own.copied, other.copied)  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_copy_(_at(own.copied), _at(other.copied))  # pyright: ignore[reportPrivateImportUsage]
 
 
 def follow(own: list[Tensor], other: list[Tensor], weight: float, skip: Tensor | None) -> None:
@@ -41,22 +45,29 @@ def follow(own: list[Tensor], other: list[Tensor], weight: float, skip: Tensor |
     torch._foreach_lerp_(own, other, weights)  # pyright: ignore[reportPrivateImportUsage]
 
 
-class _Tensors(NamedTuple):
-    averaged: list[Tensor]
-    copied: list[Tensor]
+class _Places(NamedTuple):
+    """Where a network holds its tensors: which dictionary, and under which name. Those there now may be others tomorrow."""
+
+    averaged: list[tuple[dict[str, Any], str]]
+    copied: list[tuple[dict[str, Any], str]]
+
+    @classmethod
+    def of(cls, network: nn.Module) -> "_Places":
+        averaged: dict[int, tuple[dict[str, Any], str]] = {}  # by identity, because a parameter may be shared
+        copied = []
+        for module in network.modules():
+            averaged |= {
+                id(value): (module._parameters, name) for name, value in module._parameters.items() if value is not None
+            }
+            for name, buffer in module._buffers.items():
+                if buffer is None:
+                    continue
+                if name.startswith("running_"):
+                    averaged[id(buffer)] = module._buffers, name
+                else:
+                    copied.append((module._buffers, name))
+        return cls(list(averaged.values()), copied)
 
 
-def _tensors(network: nn.Module) -> _Tensors:
-    """In one walk through the network: three of torch's own, which also make names, took a hundredth of a small step."""
-    averaged: dict[int, Tensor] = {}  # by identity, because a parameter may be shared
-    copied: list[Tensor] = []
-    for module in network.modules():
-        averaged |= {id(weight): weight for weight in module._parameters.values() if weight is not None}
-        for name, buffer in module._buffers.items():
-            if buffer is None:
-                continue
-            if name.startswith("running_"):
-                averaged[id(buffer)] = buffer
-            else:
-                copied.append(buffer)
-    return _Tensors(list(averaged.values()), copied)
+def _at(places: list[tuple[dict[str, Any], str]]) -> list[Tensor]:
+    return [holder[name] for holder, name in places]
