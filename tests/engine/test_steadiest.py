@@ -65,12 +65,6 @@ def test_nothing_is_said_while_features_spread_over_more_directions(started):
     assert "the checkpoint of step 2 is kept" in said[3 + PATIENCE]
 
 
-def test_clusters_that_are_as_steady_as_before_are_no_progress(started):
-    run, method = started
-    said = considered(run, method, [0.6] * (1 + PATIENCE), ranks=[12.0] * (1 + PATIENCE))
-    assert [line is not None for line in said] == [*[False] * PATIENCE, True]
-
-
 def test_evaluations_after_the_checkpoint_that_a_run_goes_on_from_do_not_count(started):
     run, method = started
     considered(run, method, [0.3, 0.6, 0.9, 0.5])
