@@ -42,3 +42,9 @@ def test_tangents_have_no_graph():
         assert y.requires_grad
         assert tangent is not None
         assert not tangent.requires_grad
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32, torch.float64])
+def test_values_near_zero_and_far_from_it_in_every_precision(kind):
+    x = torch.tensor([-torch.inf, -100.0, -2.0, -1e-3, -0.0, 0.0, 1e-3, 2.0, 100.0, torch.inf, torch.nan], dtype=kind)
+    torch.testing.assert_close(elu(x), F.elu(x), equal_nan=True, rtol=1e-6, atol=1e-7)
