@@ -51,7 +51,8 @@ NOTES = (
     "ours, twice as wide: an encoder of widths 16, 64, 128 and 256 instead of 8, 32, 64 and 128, the generator's learning rate "
     "halved, and a weak ceiling on the lengths of embeddings; as many steps, each about three times as long.",
     "minutes: of training, on as many threads as train.threads says (1 unless told otherwise); of ClustPy's rows those of the "
-    "processor. DEC, IDEC, DCN, VaDE and N2D have ClustPy's defaults, inputs scaled to 0…1, and as many epochs as fit into the time that ours took on the same data "
+    "processor. DEC, IDEC, DCN, VaDE and N2D have ClustPy's defaults, inputs scaled to 0…1, and as many epochs as fit into the "
+    "time that ours took on the same data "
     "with the same seed, at most ClustPy's own 100 + 150; the JSON file says how many. ClustPy's own default for the manifold "
     "of N2D (t-SNE to ten dimensions) is refused by scikit-learn, so it has the UMAP of its paper.",
     "published: numbers from papers, of 28x28 images, other networks and other lengths of training. N2D's on MNIST is of the "
