@@ -84,3 +84,23 @@ def test_state_is_restored():
 def test_wrong_decay_is_named(decay):
     with pytest.raises(ValueError, match=r"^decay "):
         MovingAverage(nn.Linear(1, 1), decay)
+
+
+def test_another_network_than_before_is_followed_where_it_is_given():
+    one, other = nn.Linear(3, 4), nn.Linear(3, 4)
+    average = MovingAverage(one, 0.0)
+    average.update(one)
+    average.update(other)
+    assert torch.equal(average.network.weight, other.weight)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_copy_of_an_average_leaves_the_first_one_alone():
+    network = nn.Linear(3, 4)
+    average = MovingAverage(network, 0.0)
+    average.update(network)
+    followed, copied = copy.deepcopy((network, average))
+    with torch.no_grad():
+        followed.weight.add_(1)
+    copied.update(followed)
+    assert torch.equal(copied.network.weight, followed.weight)
+    assert torch.equal(average.network.weight, network.weight)  # pyright: ignore[reportArgumentType]
