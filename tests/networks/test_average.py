@@ -91,7 +91,7 @@ def test_another_network_than_before_is_followed_where_it_is_given():
     average = MovingAverage(one, 0.0)
     average.update(one)
     average.update(other)
-    assert torch.equal(average.network.weight, other.weight)  # pyright: ignore[reportArgumentType]
+    assert torch.equal(average.network.get_parameter("weight"), other.weight)
 
 
 def test_a_copy_of_an_average_leaves_the_first_one_alone():
@@ -102,5 +102,5 @@ def test_a_copy_of_an_average_leaves_the_first_one_alone():
     with torch.no_grad():
         followed.weight.add_(1)
     copied.update(followed)
-    assert torch.equal(copied.network.weight, followed.weight)
-    assert torch.equal(average.network.weight, network.weight)  # pyright: ignore[reportArgumentType]
+    assert torch.equal(copied.network.get_parameter("weight"), followed.weight)
+    assert torch.equal(average.network.get_parameter("weight"), network.weight)
