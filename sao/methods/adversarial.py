@@ -73,6 +73,11 @@ class LossesOfBoth(NamedTuple):
     real: Side  # without a graph
 
 
+# With them the gradient of G's losses for [real; fake], in which the rows of generated samples count, and this process's share
+# of (penalty, mean Jacobian norm).
+Both = tuple[LossesOfBoth, Tensor, Tensor]
+
+
 class Part(NamedTuple):
     """Some rows of [real; fake], embedded with a graph."""
 
@@ -80,11 +85,6 @@ class Part(NamedTuple):
     inputs: Tensor
     embeddings: Tensor
     norms: Tensor
-
-
-# With them the gradient of G's losses for [real; fake], in which the rows of generated samples count, and this process's share
-# of (penalty, mean Jacobian norm).
-Both = tuple[LossesOfBoth, Tensor, Tensor]
 
 
 class Adversarial(Generative):
@@ -246,9 +246,9 @@ class Adversarial(Generative):
         return self.zero_sum and len(start) == 0
 
     def _backward_of_both(self, inputs: Tensor, of_discriminator: Tensor, of_generator: Tensor | None) -> Tensor:
-        """D's weights get their gradient; returns that of G's loss, None: D's with the sign turned, for the inputs.
+        """D's weights get the gradient of D's loss; returns that of G's for the inputs. None: G's is D's with the sign turned.
 
-        D's samples do not interact: the rows that belong to generated ones are G's, whatever the others hold.
+        D's samples do not interact: the rows that belong to generated ones are right, whatever the others hold.
         """
         weights: list[Tensor] = list(self.discriminator.parameters())
         if of_generator is None:
