@@ -61,7 +61,12 @@ CASES: dict[str, dict[str, Any]] = {
         "method__augment_generated": "true",
     },
     # Three processes have 10, 10 and 12 rows of [real; fake].
-    "one-pass-parts": {"method__one_pass": "true", "method__smooth_every": 2, "method__micro_batch": 10},
+    "one-pass-parts": {
+        "method__one_pass": "true",
+        "method__smooth_every": 2,
+        "method__micro_batch": 10,
+        "method__keys_from": "own",
+    },
     "micro-batches": {"method__micro_batch": 10},
 }
 STEPS = 7

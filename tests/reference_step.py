@@ -95,36 +95,39 @@ class Structural:
     power_steps: int = 1
     smooth_every: int = 1
     one_pass: bool = False
+    own_keys: bool = False  # of the pass of D that the losses see, instead of its average's
     gradients: dict[str, Tensor] = field(default_factory=dict)  # of the last step
 
     def step(self, real: Tensor, draws: Draws, step: int) -> Terms:
         if self.one_pass:
             logged = self._one_step_of_both(real, draws, step)
         else:
-            logged = self._discriminator_step(real, draws, step) | self._generator_step(real, draws)
+            logged, real_keys = self._discriminator_step(real, draws, step)
+            logged |= self._generator_step(real, real_keys, draws)
         self.average_discriminator.update(self.discriminator)
         self.average_generator.update(self.generator)
         return logged
 
-    def _discriminator_step(self, real: Tensor, draws: Draws, step: int) -> Terms:
+    def _discriminator_step(self, real: Tensor, draws: Draws, step: int) -> tuple[Terms, Tensor]:
+        """Also the keys of the real samples, which are found once."""
         fake = shown(self.generator(draws.discriminator_latents), draws.discriminator_mirrored).detach()
         norms = None
-        both = self.discriminator(torch.cat([real, fake]))[1]
+        features, both = self.discriminator(torch.cat([real, fake]))
         if self.settings.smoothness_weight > 0 and step % self.smooth_every == self.smooth_every - 1:
             assert draws.directions is not None
             norms = jacobian_norms(self.discriminator, torch.cat([real, fake]), draws.directions, self.power_steps)
         real_z, fake_z = both[: len(real)], both[len(real) :]
-        keys = self._keys(real), self._keys(fake)
+        keys = self._keys(real, features[: len(real)]), self._keys(fake, features[len(real) :])
         terms = reference.discriminator_terms(self.settings, real_z, fake_z, keys, self._pool(real_z, keys[0]), norms)
         others = reference.watched(self.settings, real_z, fake_z, norms)
-        return self._update("discriminator", self.discriminator, self.discriminator_optimiser, terms, others)
+        return self._update("discriminator", self.discriminator, self.discriminator_optimiser, terms, others), keys[0]
 
     def _one_step_of_both(self, real: Tensor, draws: Draws, step: int) -> Terms:
         """Both gradients are taken before either moves, of one batch; the bank takes what D made of it then."""
         fake = shown(self.generator(draws.generator_latents), draws.generator_mirrored)
-        both = self.discriminator(torch.cat([real, fake]))[1]
+        features, both = self.discriminator(torch.cat([real, fake]))
         real_z, fake_z = both[: len(real)], both[len(real) :]
-        keys = self._keys(real), self._keys(fake)
+        keys = self._keys(real, features[: len(real)]), self._keys(fake, features[len(real) :])
         pool = self._pool(real_z, keys[0])
         of_generator = reference.generator_terms(self.settings, real_z.detach(), fake_z, keys, pool)
         names, weights = zip(*self.generator.named_parameters(), strict=True)
@@ -143,11 +146,11 @@ class Structural:
             self.bank.push(unit(real_z.detach()), keys[0])
         return logged
 
-    def _generator_step(self, real: Tensor, draws: Draws) -> Terms:
+    def _generator_step(self, real: Tensor, real_keys: Tensor, draws: Draws) -> Terms:
         """Against the D that has just moved, in two passes of it; each refines a spectral normalisation once."""
         fake = shown(self.generator(draws.generator_latents), draws.generator_mirrored)
-        real_z, fake_z = self.discriminator(real)[1].detach(), self.discriminator(fake)[1]
-        keys = self._keys(real), self._keys(fake)
+        real_z, (features, fake_z) = self.discriminator(real)[1].detach(), self.discriminator(fake)
+        keys = real_keys, self._keys(fake, features)
         terms = reference.generator_terms(self.settings, real_z, fake_z, keys, self._pool(real_z, keys[0]))
         logged = self._update("generator", self.generator, self.generator_optimiser, terms, {})
         if self.bank is not None:
@@ -166,9 +169,9 @@ class Structural:
         length = torch.cat([g.flatten() for g in gradients.values()]).square().sum().sqrt()
         return {f"{player}/{name}": value.detach() for name, value in {**logged, "gradient_norm": length}.items()}
 
-    def _keys(self, inputs: Tensor) -> Tensor:
-        """From the average of D, as it was before this step."""
-        features = self.average_discriminator.network(inputs)[0]
+    def _keys(self, inputs: Tensor, own: Tensor) -> Tensor:
+        """From the average of D, as it was before this step, or D's own features."""
+        features = own if self.own_keys else self.average_discriminator.network(inputs)[0]
         return unit(features.detach())
 
     def _pool(self, real: Tensor, keys: Tensor) -> Rows | None:

@@ -36,6 +36,7 @@ def learner(name: str, **options) -> Method:
 
 CASES: dict[str, dict[str, str]] = {name: {} for name in METHODS} | {
     "structural, one pass": {"method__one_pass": "true"},
+    "structural, own keys": {"method__keys_from": "own"},
     "structural, one pass, zero sum": {"method__one_pass": "true", "method__smooth_every": "2", "method__norm_weight": "0"},
     "structural, all augmented": {"method__augmentation__flip": "true", "method__augment_generated": "true"},
 }

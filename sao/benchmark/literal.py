@@ -19,7 +19,7 @@ from sao.methods.method import Batch, Context, total
 from sao.networks import Generator
 from sao.networks.cpu import portable
 
-WHOLE = {"one_pass": False, "smooth_every": 1}  # the paper's step, which these options make shorter
+WHOLE = {"one_pass": False, "smooth_every": 1, "keys_from": "average"}  # the paper's step, which these options make shorter
 
 
 class Literal(structural.Structural):
@@ -32,15 +32,15 @@ class Literal(structural.Structural):
     def step(self, batch: Batch, step: int):
         real = self.augmentation(batch.inputs, self.seed, "discriminator", step, self.batch)
         scalars, _ = self._update_discriminator(real, step)
-        scalars |= self._update_generator(real, self.keys(real), step)
+        scalars |= self._update_generator(real, self._keys(real), step)
         self.average_discriminator.update(self.discriminator)
         self.average_generator.update(self.generator)
         return scalars
 
     def _update_discriminator(self, real: Tensor, step: int):
         fake = self.generator(self._latents("discriminator latents", step, real)).detach()
-        real_keys = self.keys(real)
-        keys = torch.cat([real_keys, self.keys(fake)])
+        real_keys = self._keys(real)
+        keys = torch.cat([real_keys, self._keys(fake)])
         both = torch.cat([real, fake])
         sides = self._gathered(self.discriminator(both)[1], keys)
         norms = self._literal_norms(both, step)
@@ -54,7 +54,7 @@ class Literal(structural.Structural):
 
     def _update_generator(self, real: Tensor, real_keys: Tensor, step: int):
         fake = self.generator(self._latents("generator latents", step, real))
-        keys = torch.cat([real_keys, self.keys(fake)])
+        keys = torch.cat([real_keys, self._keys(fake)])
         sides = self._gathered(self.discriminator(torch.cat([real, fake]))[1], keys)
         bank = None if self.bank is None else self.bank.contents()
         (real_z, real_k), (fake_z, fake_k) = sides
@@ -64,6 +64,9 @@ class Literal(structural.Structural):
         scalars = self.update("generator", losses, {})
         self.remember(Side(sides[0].embeddings.detach(), sides[0].keys))
         return scalars
+
+    def _keys(self, inputs: Tensor) -> Tensor:
+        return self.keys(inputs, inputs[:0])  # by the averaged D, which asks for nothing of D's own
 
     @property
     def _settings(self) -> reference.Settings:

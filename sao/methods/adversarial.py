@@ -1,30 +1,26 @@
-"""What every GAN here shares: two players that take turns, their moving averages, latents, and passes in parts.
+"""What every GAN here shares: two players that take turns, their moving averages and latents.
 
 One step is one update of D and one of G. A subclass says what the losses are. They are computed from the gathered global batch
 (see sao.distributed), and every random draw is a function of (seed, purpose, step, row).
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.autograd.profiler import record_function
-from torch.nn.utils import parametrize
 
 from sao import distributed
 from sao.data.augmentation import Augmentation
 from sao.methods.architecture import GeneratorOptions
-from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars, total
+from sao.methods.discriminator_passes import DiscriminatorPasses, Part
+from sao.methods.method import Batch, Context, MethodOptions, Scalars, total
 from sao.methods.optimisers import AdamW, DecayedAdamW
 from sao.methods.players import normal_rows
 from sao.networks import Discriminator, Generator, MovingAverage
 from sao.options import Decay, PositiveInt
-from sao.smoothness import outputs_and_norms
 
 
 class AdversarialOptions(MethodOptions):
@@ -73,26 +69,17 @@ class LossesOfBoth(NamedTuple):
     real: Side  # without a graph
 
 
+# Losses, what to watch, this process's share of (penalty, mean Jacobian norm), and the keys of [real; fake].
+OfDiscriminator = tuple[Scalars, Scalars, Tensor, Tensor]
+
 # With them the gradient of G's losses for [real; fake], in which the rows of generated samples count, and this process's share
 # of (penalty, mean Jacobian norm).
 Both = tuple[LossesOfBoth, Tensor, Tensor]
 
 
-class Part(NamedTuple):
-    """Some rows of [real; fake], embedded with a graph."""
-
-    rows: slice
-    inputs: Tensor
-    embeddings: Tensor
-    norms: Tensor
-
-
-class Adversarial(Generative):
-    """D must treat its samples independently: that is what lets it work in parts and gives each sample its own Jacobian."""
-
+class Adversarial(DiscriminatorPasses):
     decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
     penalised: Literal["both", "real"] = "both"  # whose Jacobian norms are penalised
-    power_steps = 1  # of the power iteration that finds them
     zero_sum = False  # whether D's losses, as functions of the generated samples, are those of G with the sign turned
 
     def __init__(
@@ -139,8 +126,8 @@ class Adversarial(Generative):
         """What else to log of D's batch."""
         return {}
 
-    def keys(self, inputs: Tensor) -> Tensor:
-        """(n, b) from which the losses find neighbours; none by default."""
+    def keys(self, inputs: Tensor, features: Tensor) -> Tensor:
+        """(n, b) from which the losses find neighbours, of inputs and what D's own backbone makes of them; none by default."""
         return inputs.new_empty(len(inputs), 0)
 
     def remember(self, real: Side) -> None:
@@ -166,11 +153,10 @@ class Adversarial(Generative):
         with torch.no_grad(), record_function("phase/generator"):
             fake = self._generated("discriminator latents", step, real)
         inputs = torch.cat([real, fake])
-        keys = self.keys(inputs)
         start = self._jacobian_start(step, inputs)
         self.optimisers["discriminator"].zero_grad()
         backward = self._discriminator_backward_in_parts if self._in_parts else self._discriminator_backward
-        losses, watched, penalty = backward(inputs, keys, start)
+        losses, watched, penalty, keys = backward(inputs, start)
         # What each process knows of the penalty alone travels with the gradients.
         distributed.sum_gradients(self.discriminator.parameters(), penalty)
         if len(start) > 0:
@@ -182,13 +168,12 @@ class Adversarial(Generative):
         self.discriminator.requires_grad_(False)
         with record_function("phase/generator pass"):
             fake = self._generated("generator latents", step, real)
-        keys = torch.cat([real_keys, self.keys(fake.detach())])
         self.optimisers["generator"].zero_grad()
         with record_function("phase/generator pass"):
             with self._same_weights():
-                real_embeddings = self._embed_without_graph(real)
+                real_embeddings = self._embed_without_graph(real).embeddings
             backward = self._generator_backward_in_parts if self._in_parts else self._generator_backward
-            losses, real_side = backward(real_embeddings, fake, keys)
+            losses, real_side = backward(real_embeddings, real_keys, fake)
         self.discriminator.requires_grad_(True)
         distributed.sum_gradients(self.generator.parameters())
         scalars = self.update("generator", losses, {})
@@ -200,11 +185,11 @@ class Adversarial(Generative):
         with record_function("phase/generator pass"):
             fake = self._generated("generator latents", step, real)
         inputs = torch.cat([real, fake.detach()])
-        keys, start = self.keys(inputs), self._jacobian_start(step, inputs)
+        start = self._jacobian_start(step, inputs)
         for optimiser in self.optimisers.values():
             optimiser.zero_grad()
         backward = self._both_backward_in_parts if self._in_parts else self._both_backward
-        losses, of_inputs, penalty = backward(inputs, keys, start)
+        losses, of_inputs, penalty = backward(inputs, start)
         with record_function("phase/generator pass"):
             fake.backward(of_inputs[len(real) :])
         distributed.sum_gradients(self.discriminator.parameters(), penalty)
@@ -216,19 +201,19 @@ class Adversarial(Generative):
         self.remember(losses.real)
         return scalars
 
-    def _discriminator_backward(self, inputs: Tensor, keys: Tensor, start: Tensor) -> tuple[Scalars, Scalars, Tensor]:
-        """Losses, what to watch, and this process's share of (penalty, mean Jacobian norm)."""
-        embeddings, norms = self._embed(inputs, start)
+    def _discriminator_backward(self, inputs: Tensor, start: Tensor) -> OfDiscriminator:
+        embeddings, features, norms = self._embed(inputs, start)
+        keys = self.keys(inputs, features)
         real, fake = self._gathered(embeddings, keys)
         losses = self.discriminator_losses(real, fake)
         share = self._share(norms, embeddings)
         with record_function("phase/discriminator backward"):
             (total(losses) + share[0]).backward()
-        return losses, self.watched(real, fake), share.detach()
+        return losses, self.watched(real, fake), share.detach(), keys
 
-    def _both_backward(self, inputs: Tensor, keys: Tensor, start: Tensor) -> Both:
-        embeddings, norms = self._embed(inputs.requires_grad_(), start, compiled=False)
-        losses = self._losses_of_both(embeddings, keys)
+    def _both_backward(self, inputs: Tensor, start: Tensor) -> Both:
+        embeddings, features, norms = self._embed(inputs.requires_grad_(), start, compiled=False)
+        losses = self._losses_of_both(embeddings, self.keys(inputs, features))
         share = self._share(norms, embeddings)
         of_generator = None if self._one_backward(start) else total(losses.of_generator)
         of_inputs = self._backward_of_both(inputs, total(losses.of_discriminator) + share[0], of_generator)
@@ -262,8 +247,10 @@ class Adversarial(Generative):
             of_discriminator.backward(inputs=weights)
         return of_inputs
 
-    def _generator_backward(self, real_embeddings: Tensor, fake: Tensor, keys: Tensor) -> tuple[Scalars, Side]:
-        sides = self._gathered(torch.cat([real_embeddings, self._embed(fake, fake[:0])[0]]), keys)
+    def _generator_backward(self, real_embeddings: Tensor, real_keys: Tensor, fake: Tensor) -> tuple[Scalars, Side]:
+        embeddings, features, _ = self._embed(fake, fake[:0])
+        keys = torch.cat([real_keys, self.keys(fake.detach(), features)])
+        sides = self._gathered(torch.cat([real_embeddings, embeddings]), keys)
         losses = self.generator_losses(*sides)
         total(losses).backward()
         return losses, sides[0]
@@ -275,28 +262,6 @@ class Adversarial(Generative):
         with self.passes(like) as called:
             samples = called(self.generator)(self._latents(latents, step, like)).to(like.dtype)
         return self.augmentation(samples, self.seed, latents, step, self.batch) if self.augment_generated else samples
-
-    def _embed(self, inputs: Tensor, start: Tensor, compiled: bool = True) -> tuple[Tensor, Tensor]:
-        """Embeddings of all inputs and, for as many of the first as `start` has directions, Jacobian norms; with a graph."""
-        embeddings, norms = [], inputs.new_empty(0)
-        with_norms, without = inputs[: len(start)], inputs[len(start) :]
-        if len(with_norms) > 0:
-            with record_function("phase/jacobian"):
-                embedded, norms = outputs_and_norms(self._embedding, with_norms, self.power_steps, start=start, checked=False)
-            embeddings.append(embedded)
-        if len(without) > 0:
-            with record_function("phase/discriminator forward"), self.passes(inputs, compiled=compiled) as called:
-                embeddings.append(called(self.discriminator)(without)[1].to(inputs.dtype))
-        return embeddings[0] if len(embeddings) == 1 else torch.cat(embeddings), norms
-
-    def _embedding(self, inputs: Tensor) -> Tensor:
-        with record_function("phase/discriminator forward"):
-            return self.discriminator(inputs)[1]
-
-    @torch.no_grad()
-    def _embed_without_graph(self, inputs: Tensor, cheaper: bool = True) -> Tensor:
-        with self.passes(inputs, allowed=cheaper) as called:
-            return self.each_part(lambda part: called(self.discriminator)(part)[1], inputs).to(inputs.dtype)
 
     def _gathered(self, embeddings: Tensor, keys: Tensor) -> tuple[Side, Side]:
         """The real and the generated side of the global batch from local rows [real; fake], in a single message."""
@@ -315,107 +280,62 @@ class Adversarial(Generative):
         return torch.stack([self.penalty(norms).sum(), norms.detach().sum()]) / count
 
     # --- passes in parts ---------------------------------------------------------------------------------------------
-    # D's samples do not interact. So the gradient of a loss of the whole batch is first taken with respect to the embeddings,
-    # made without a graph; then each part is embedded again with a graph, and its share of that gradient is sent back.
 
-    @property
-    def _in_parts(self) -> bool:
-        """The same for every process, also where the batch does not divide evenly: the ways exchange different messages."""
-        return self.micro_batch is not None and self.micro_batch < 2 * distributed.largest_share(self.batch)
-
-    def _parts(self, inputs: Tensor) -> list[slice]:
-        size = self.micro_batch or len(inputs)
-        return [slice(start, start + size) for start in range(0, len(inputs), size)]
-
-    def each_part(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        """The function of all inputs, of a micro-batch at a time."""
-        return torch.cat([function(inputs[part]) for part in self._parts(inputs)])
-
-    @contextmanager
-    def _same_weights(self) -> Iterator[None]:
-        """Around the parts of one pass of D: spectral normalisation refines its estimate once, not with each of them."""
-        training = self.discriminator.training
-        with torch.no_grad():
-            for module in self.discriminator.modules():
-                if parametrize.is_parametrized(module):
-                    _ = module.weight
-        self.discriminator.eval()
-        try:
-            yield
-        finally:
-            self.discriminator.train(training)
-
-    def _discriminator_backward_in_parts(self, inputs: Tensor, keys: Tensor, start: Tensor) -> tuple[Scalars, Scalars, Tensor]:
+    def _discriminator_backward_in_parts(self, inputs: Tensor, start: Tensor) -> OfDiscriminator:
         """With its own part of the gradient each part also sends back its own penalty."""
         with self._same_weights():
-            embeddings, parts = self._embedded_in_parts(inputs, start)
+            embeddings, features, parts = self._embedded_in_parts(inputs, start)
+            keys = self.keys(inputs, features)
             real, fake = self._gathered(embeddings, keys)
             losses = self.discriminator_losses(real, fake)
             (gradient,) = torch.autograd.grad(total(losses), embeddings)
 
             def send_back(part: Part) -> Tensor:
-                share = self._share(part.norms, embeddings)
+                share = self._share(part.embedded.norms, embeddings)
                 with record_function("phase/discriminator backward"):
-                    ((part.embeddings * gradient[part.rows]).sum() + share[0]).backward()
+                    ((part.embedded.embeddings * gradient[part.rows]).sum() + share[0]).backward()
                 return share.detach()
 
             shares = sum((send_back(part()) for part in parts), embeddings.new_zeros(2))
-        return losses, self.watched(real, fake), shares
+        return losses, self.watched(real, fake), shares, keys
 
-    def _both_backward_in_parts(self, inputs: Tensor, keys: Tensor, start: Tensor) -> Both:
+    def _both_backward_in_parts(self, inputs: Tensor, start: Tensor) -> Both:
         """Parts without generated samples send nothing back to their inputs."""
         with self._same_weights():
-            embeddings, parts = self._embedded_in_parts(inputs, start, for_inputs=True)
-            losses = self._losses_of_both(embeddings, keys)
+            embeddings, features, parts = self._embedded_in_parts(inputs, start, for_inputs=True)
+            losses = self._losses_of_both(embeddings, self.keys(inputs, features))
             (for_discriminator,) = torch.autograd.grad(total(losses.of_discriminator), embeddings, retain_graph=True)
             (for_generator,) = torch.autograd.grad(total(losses.of_generator), embeddings)
             of_inputs = torch.zeros_like(inputs)
 
             def send_back(part: Part) -> Tensor:
-                share = self._share(part.norms, embeddings)
-                of_discriminator = (part.embeddings * for_discriminator[part.rows]).sum() + share[0]
+                share = self._share(part.embedded.norms, embeddings)
+                of_discriminator = (part.embedded.embeddings * for_discriminator[part.rows]).sum() + share[0]
                 if part.rows.stop <= len(inputs) // 2:
                     with record_function("phase/discriminator backward"):
                         of_discriminator.backward(inputs=list(self.discriminator.parameters()))
                 else:
-                    of_generator = None if self._one_backward(start) else (part.embeddings * for_generator[part.rows]).sum()
+                    alone = not self._one_backward(start)
+                    of_generator = (part.embedded.embeddings * for_generator[part.rows]).sum() if alone else None
                     of_inputs[part.rows] = self._backward_of_both(part.inputs, of_discriminator, of_generator)
                 return share.detach()
 
             shares = sum((send_back(part()) for part in parts), embeddings.new_zeros(2))
         return losses, of_inputs, shares
 
-    def _embedded_in_parts(
-        self, inputs: Tensor, start: Tensor, for_inputs: bool = False
-    ) -> tuple[Tensor, list[Callable[[], Part]]]:
-        """Embeddings to take a gradient of, and one call for each part that embeds it with a graph.
-
-        The last part has its graph already, and comes first: one part the less is embedded twice. A call gives its part away,
-        so that no graph is held longer than who called needs it.
-        """
-
-        def embedded(rows: slice) -> Part:
-            part = inputs[rows].detach().requires_grad_(for_inputs)
-            return Part(rows, part, *self._embed(part, start[rows], compiled=not for_inputs))
-
-        *others, last = self._parts(inputs)
-        kept = [embedded(last)]
-        values = [kept[0].embeddings.detach()]
-        if others:
-            values.insert(0, self._embed_without_graph(inputs[: last.start], cheaper=len(start) == 0))
-        return torch.cat(values).requires_grad_(), [kept.pop, *(partial(embedded, rows) for rows in others)]
-
-    def _generator_backward_in_parts(self, real_embeddings: Tensor, fake: Tensor, keys: Tensor) -> tuple[Scalars, Side]:
+    def _generator_backward_in_parts(self, real_embeddings: Tensor, real_keys: Tensor, fake: Tensor) -> tuple[Scalars, Side]:
         """The gradient of the images part by part, then one backward pass of G, whose samples do interact."""
         with self._same_weights():
-            embeddings = self._embed_without_graph(fake).requires_grad_()
+            embeddings, features, _ = self._embed_without_graph(fake)
+            embeddings.requires_grad_()
+            keys = torch.cat([real_keys, self.keys(fake.detach(), features)])
             sides = self._gathered(torch.cat([real_embeddings, embeddings]), keys)
             losses = self.generator_losses(*sides)
             (gradient,) = torch.autograd.grad(total(losses), embeddings)
             of_images = torch.empty_like(fake)
             for part in self._parts(fake):
                 images = fake[part].detach().requires_grad_()
-                again, _ = self._embed(images, images[:0])
+                again = self._embed(images, images[:0]).embeddings
                 (of_images[part],) = torch.autograd.grad(again, images, gradient[part])
         fake.backward(of_images)
         return losses, sides[0]

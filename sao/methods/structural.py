@@ -38,6 +38,11 @@ class Options(AdversarialOptions):
     skip_first_fake: bool = Field(
         default=False, description="drop a generated sample's nearest neighbour, as the authors' code does"
     )
+    keys_from: Literal["average", "own"] = Field(
+        default="average",
+        description="whose backbone features say which samples are neighbours: the averaged discriminator's, in a pass of its "
+        "own (the paper's), or those of the discriminator's own pass for the losses, which is faster",
+    )
     bank: PositiveInt = Field(default=10240, description="past embeddings in which neighbours are looked for")
     smoothness_weight: NonNegativeFloat = Field(
         default=5.0, description="λ_s, weight of the penalties on the discriminator's smoothness"
@@ -122,14 +127,14 @@ class Structural(Adversarial):
         return {"embedding_norm": lengths.mean(), **logdets}
 
     @torch.no_grad()
-    def keys(self, inputs: Tensor) -> Tensor:
-        """Unit backbone features of the averaged D, by which neighbours are found; empty where nobody looks for any."""
+    def keys(self, inputs: Tensor, features: Tensor) -> Tensor:
+        """Unit backbone features, by which neighbours are found; empty where nobody looks for any."""
         if self.bank is None:
-            return super().keys(inputs)
-        with record_function("phase/momentum keys"):
-            with self.passes(inputs) as called:
+            return super().keys(inputs, features)
+        if self.options.keys_from == "average":
+            with record_function("phase/momentum keys"), self.passes(inputs) as called:
                 features = self.each_part(called(self.average_discriminator.network.features), inputs)  # pyright: ignore[reportArgumentType]
-            return F.normalize(features.to(inputs.dtype))
+        return F.normalize(features.to(inputs.dtype))
 
     def remember(self, real: Side) -> None:
         if self.bank is not None:

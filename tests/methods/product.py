@@ -45,6 +45,7 @@ class Options:
     smooth_every: int = 1
     micro_batch: int | None = None
     one_pass: bool = False
+    own_keys: bool = False
     spectral_normalisation: bool = False
     kind: str = "resnet"
     flip: bool = False
@@ -85,6 +86,7 @@ def built(options: Options) -> Adversarial:
             own = {"name": "hinge", **smoothness}
         case _:
             own = {"name": "structural", "embedding_size": 5, "bank": options.bank, "power_steps": options.power_steps}
+            own["keys_from"] = "own" if options.own_keys else "average"
             own |= {name: getattr(settings, name) for name in Settings.__dataclass_fields__} | smoothness
     config = build({"method": shared | own, "encoder": encoder, "train": {"batch": options.batch}})
     method = config.build_method(options.shape, SAMPLES, None).double()
@@ -122,6 +124,7 @@ def reference(options: Options, method: Adversarial) -> reference_step.Structura
         options.power_steps,
         options.smooth_every,
         options.one_pass,
+        options.own_keys,
     )
 
 
