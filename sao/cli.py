@@ -269,6 +269,7 @@ def _core_times() -> tuple[int, int] | None:
 
 def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what a lost process means is said in one line, without a stack
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler of sao bench says when it starts and stops, at level 5
     keep_freed_memory()
     try:
         words, options = _split_options(sys.argv[1:] if arguments is None else arguments)

@@ -146,12 +146,20 @@ def test_a_batch_in_parts_makes_the_same_step(micro_batch, options):
 
 
 # Passes of 16 samples. Two players apart: keys of real and of two generated batches; both in D's update, twice; real once and
-# generated twice in G's. From one pass: keys of both, and both twice. The last part of D's 32 rows is embedded once only.
+# generated twice in G's. From one pass: keys of both, and both twice. The last part of D's 32 rows is embedded once only. Keys
+# of D's own need no pass.
 @pytest.mark.parametrize(
-    ("part", "one_pass", "passes", "last"), [(1, False, 3 + 4 + 3, 1), (5, False, 3 + 4 + 3, 2), (5, True, 2 + 4, 2)]
+    ("part", "one_pass", "keys", "passes", "last"),
+    [
+        (1, False, "average", 3 + 4 + 3, 1),
+        (5, False, "average", 3 + 4 + 3, 2),
+        (5, False, "own", 4 + 3, 2),
+        (5, True, "average", 2 + 4, 2),
+        (5, True, "own", 4, 2),
+    ],
 )
-def test_no_pass_of_the_discriminator_is_larger_than_a_part(part, one_pass, passes, last):
-    method = built(method__micro_batch=part, method__one_pass=one_pass)
+def test_no_pass_of_the_discriminator_is_larger_than_a_part(part, one_pass, keys, passes, last):
+    method = built(method__micro_batch=part, method__one_pass=one_pass, method__keys_from=keys)
     sizes: list[int] = []
     for network in (method.discriminator, method.average_discriminator.network):
         stem = network.get_submodule("encoder.stem")
