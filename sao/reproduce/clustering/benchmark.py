@@ -19,10 +19,11 @@ RIVALS = {
     "vade": "VaDE, variational autoencoder of ClustPy",
     "n2d": "N2D, autoencoder of ClustPy + UMAP",
 }
-# Longer than the presets, whose lengths are for tables of many rows, and with the paper's keys, which the presets leave for speed.
+# Longer than the presets, whose lengths are for tables of many rows, and nearer to the paper's step, which those leave for speed.
 _LONG = {
     "train.schedule": "cosine",
     "method.keys_from": "average",
+    "method.smooth_every": "2",
     "log.evaluate_every": "500",
     "log.checkpoint_every": "500",
 }
