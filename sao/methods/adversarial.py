@@ -69,12 +69,12 @@ class LossesOfBoth(NamedTuple):
     real: Side  # without a graph
 
 
-# Losses, what to watch, this process's share of (penalty, mean Jacobian norm), and the keys of [real; fake].
-OfDiscriminator = tuple[Scalars, Scalars, Tensor, Tensor]
-
 # With them the gradient of G's losses for [real; fake], in which the rows of generated samples count, and this process's share
 # of (penalty, mean Jacobian norm).
 Both = tuple[LossesOfBoth, Tensor, Tensor]
+
+# Of D's update alone: losses, what to watch, the same share, and the keys of [real; fake].
+OfDiscriminator = tuple[Scalars, Scalars, Tensor, Tensor]
 
 
 class Adversarial(DiscriminatorPasses):
