@@ -6,7 +6,7 @@ import torch
 
 from sao import objectives
 from sao.engine import device
-from sao.methods import adversarial, structural
+from sao.methods import discriminator_passes, structural
 
 CPU = torch.device("cpu")
 
@@ -68,7 +68,7 @@ def test_jacobian_and_losses_are_computed_in_float32(monkeypatch):
         return call
 
     for module, name in (
-        (adversarial, "outputs_and_norms"),
+        (discriminator_passes, "outputs_and_norms"),
         (objectives, "jensen_shannon"),
         (objectives, "gaussian_logdet"),
         (objectives, "neighbour_similarity"),
