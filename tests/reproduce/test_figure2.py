@@ -66,7 +66,7 @@ def test_d_neighbours_in_the_data_stay_neighbours_in_the_palette(panels):
 def test_e_the_gradient_points_along_optimal_transport_thanks_to_smoothness(panels):
     found = panels["e"]
     assert found["transport_cosine"] > 0.4
-    # Processors round differently, which so short a run shows: 0.50 against 0.42 on an Intel Xeon, further apart on an AMD EPYC.
+    # Processors round differently, which so short a run shows: 0.50 against 0.42 on an Intel Xeon, more on an AMD EPYC.
     assert found["transport_cosine"] > found["transport_cosine_without_smoothness"] + 0.05
 
 
