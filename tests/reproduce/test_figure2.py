@@ -16,7 +16,7 @@ from sao.reproduce.figure2.measure import Sizes
 from sao.reproduce.figure2.runs import METHOD, UNTRAINED, job, trained
 from sao.reproduce.figure2.table import Row, table
 
-STEPS = 400
+STEPS = 500  # with 400 an Intel Xeon, which rounds in another way than an AMD EPYC, has not yet learnt enough for panel e
 REDUCED = Sizes(points=400, probe=1000, generated=1000, grid=12, updates=2)
 
 
@@ -66,8 +66,7 @@ def test_d_neighbours_in_the_data_stay_neighbours_in_the_palette(panels):
 def test_e_the_gradient_points_along_optimal_transport_thanks_to_smoothness(panels):
     found = panels["e"]
     assert found["transport_cosine"] > 0.4
-    # Processors round differently, which so short a run shows: 0.50 against 0.42 on an Intel Xeon, more on an AMD EPYC.
-    assert found["transport_cosine"] > found["transport_cosine_without_smoothness"] + 0.05
+    assert found["transport_cosine"] > found["transport_cosine_without_smoothness"] + 0.1
 
 
 def test_f_one_update_moves_an_arm_together_and_the_arms_apart(panels):
