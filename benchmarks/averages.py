@@ -19,14 +19,14 @@ from sao.commands.reproduce import seeds_in
 from sao.commands.training import open_config_data
 from sao.config import Config, load_preset
 from sao.data.samples import Dataset
-from sao.engine.device import choose_device, set_threads
-from sao.engine.log import Log
-from sao.engine.loop import Diverged, new_method, train
-from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.methods.structural import Structural
 from sao.networks.average import MovingAverage
 from sao.other_runs import begin
+from sao.training.device import choose_device, set_threads
+from sao.training.log import Log
+from sao.training.loop import Diverged, new_method, train
+from sao.training.run_folder import DataFacts, Run
 
 DECAYS = (0.0, 0.9, 0.97, 0.99, 0.997, 0.999)  # 0 is the network itself
 

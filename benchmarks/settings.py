@@ -32,12 +32,12 @@ from sao.config import Config, load_preset
 from sao.data.samples import Dataset, Samples
 from sao.data.split import held_out_rows
 from sao.engine.features import extract
-from sao.engine.loop import Diverged
 from sao.errors import InputError
 from sao.evaluation import Features, evaluate
 from sao.methods import Method, structural
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, train_run
+from sao.training.loop import Diverged
 
 METRICS = ("kmeans", "kmeans_best", "nmi", "svm", "knn1")
 MANIFOLD = ("manifold", "manifold_nmi")

@@ -61,8 +61,8 @@ def measure(path: Path, preset: str, size: int, batch: int, steps: int, ahead: b
     from sao.config import load_preset
     from sao.data.batches import Batches
     from sao.data.samples import Dataset, Images
-    from sao.engine.loop import new_method
-    from sao.engine.step import make_step
+    from sao.training.loop import new_method
+    from sao.training.step import make_step
 
     images = Images(np.load(path, mmap_mode="r").reshape(-1, size, size, 3))
     config = load_preset(preset, {"train.batch": str(batch), "method.bank": str(64 * batch)})

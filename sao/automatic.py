@@ -13,15 +13,15 @@ import torch
 from sao import distributed
 from sao.config import Config, build
 from sao.data.samples import Dataset, Images, Samples
-from sao.engine.device import choose_device
-from sao.engine.log import clock
-from sao.engine.run_cost import evaluation_seconds, step_cost
 from sao.errors import InputError
 from sao.machine import usable_memory
 from sao.methods import ENCODERS
 from sao.methods.architecture import AnyEncoderOptions, ResNetOptions, encoder_for_shape
 from sao.option_words import option_names
 from sao.randomness import generator
+from sao.training.cost import evaluation_seconds, step_cost
+from sao.training.device import choose_device
+from sao.training.log import clock
 
 NEAR = 9.0  # median distance below which the Lipschitz target grows: 8x8 digits lie this far apart and train with 1
 PAIRED = 256  # samples among which distances are taken

@@ -22,14 +22,7 @@ from sao.data.objects import holds_pictures, pictures_of
 from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.data.split import encode_labels
 from sao.data.tables import LARGEST_VALUE, Standardiser
-from sao.engine import checkpoint
-from sao.engine.device import arrange_passes, choose_bfloat16, choose_device, set_threads
 from sao.engine.evaluate import Evaluation
-from sao.engine.log import Progress
-from sao.engine.loop import Diverged, new_method
-from sao.engine.run import DataFacts, Run
-from sao.engine.schedule import LearningRates
-from sao.engine.step import make_step
 from sao.errors import InputError
 from sao.evaluation.inputs import unit_rows
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
@@ -38,6 +31,13 @@ from sao.evaluation.neighbours import majority, nearest
 from sao.files import write_text
 from sao.methods import FeatureName, Method, NonFiniteError
 from sao.model import Model, check_feature
+from sao.training import checkpoint
+from sao.training.device import arrange_passes, choose_bfloat16, choose_device, set_threads
+from sao.training.log import Progress
+from sao.training.loop import Diverged, new_method
+from sao.training.run_folder import DataFacts, Run
+from sao.training.schedule import LearningRates
+from sao.training.step import make_step
 
 SOURCE = "an array in memory"  # stands in a saved run where a path would
 LENGTH_SCALE = 16.0

@@ -16,12 +16,10 @@ from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.data.tables import Standardiser
 from sao.data.user_files import open_for_embedding
 from sao.engine.cluster_sheet import ClusterSheet
-from sao.engine.device import choose_device
 from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.engine.features import extract
 from sao.engine.partial_method import PartialMethod, Use, newest_method
 from sao.engine.pictures import decoded, to_pixels
-from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.evaluation.html import table
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
@@ -29,6 +27,8 @@ from sao.evaluation.manifold import Manifold, check_algorithm
 from sao.methods import FeatureName, Generative, Method, generative
 from sao.models import run_folder
 from sao.randomness import generator
+from sao.training.device import choose_device
+from sao.training.run_folder import DataFacts, Run
 
 
 def check_feature(name: str) -> None:

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from sao.config import Config
-from sao.engine.run import Run
 from sao.methods import Method, OtherRun
 from sao.model import load
+from sao.training.run_folder import Run
 
 
 def with_other_runs(config: Config) -> Config:

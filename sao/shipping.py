@@ -10,15 +10,15 @@ from sao import __version__
 from sao import config as configuration
 from sao.config import Config, Data, Train, load_preset
 from sao.data.sources import NAMES
-from sao.engine import checkpoint
 from sao.engine.partial_method import PartialMethod, Use
-from sao.engine.run import CONFIG, FACTS, FORMAT, DataFacts, Run
-from sao.engine.run_files import MARK
 from sao.errors import InputError
 from sao.evaluation.result import read_json
 from sao.methods import FeatureName
 from sao.model import Model
 from sao.presets import preset_names
+from sao.training import checkpoint
+from sao.training.run_files import MARK
+from sao.training.run_folder import CONFIG, FACTS, FORMAT, DataFacts, Run
 
 CARD = "README.md"
 SHOWN = ("kmeans", "kmeans_best", "manifold", "manifold_nmi", "manifold_ari", "svm", "knn1", "knn5")

@@ -21,11 +21,11 @@ from sao import distributed, processes
 from sao.data.batches import Batches
 from sao.data.samples import Dataset
 from sao.data.sources import spirals
-from sao.engine import checkpoint
 from sao.engine.features import extract, extract_together
-from sao.engine.loop import new_method
 from sao.methods import Batch, Method
 from sao.randomness import batch_rows
+from sao.training import checkpoint
+from sao.training.loop import new_method
 
 _VECTORS = {"data__source": "spirals", "encoder": "perceptron", "encoder__width": 8}
 _VIEWS = {"method__view__flip": "true", "method__view__crop": 0.5}

@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import load_file
 
 from sao.cli import main
-from sao.engine import checkpoint
+from sao.training import checkpoint
 
 
 def learns_and_goes_on_after_a_kill(name: str, folder: Path) -> None:
     _, expected = tiny.trained(folder / "whole", method=name, train__steps=6)
     words = ["train", "digits", "--out", str(folder / "killed"), *tiny.words(method=name, train__steps=6)]
-    killed = tiny.Command(folder, *words, die=("sao.engine.checkpoint", "save", 2))
+    killed = tiny.Command(folder, *words, die=("sao.training.checkpoint", "save", 2))
     assert killed.wait() == -signal.SIGKILL
     assert main(["resume", str(folder / "killed")]) == 0
     found = tiny.method(method=name, train__steps=6)

@@ -9,10 +9,10 @@ from sao import automatic
 from sao.automatic import choose_options, choose_options_and_time
 from sao.config import load_preset
 from sao.data.samples import Dataset, Images, Samples, Vectors
-from sao.engine.loop import new_method
 from sao.errors import InputError
 from sao.methods import Batch
 from sao.methods.architecture import ResNetOptions
+from sao.training.loop import new_method
 
 DRAWS = np.random.default_rng(0)
 

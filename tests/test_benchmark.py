@@ -11,10 +11,10 @@ from sao.benchmark import measure
 from sao.benchmark.literal import left_out, literal
 from sao.cli import main
 from sao.config import Config, load_preset
-from sao.engine import device
 from sao.errors import InputError
 from sao.machine import processor_name
 from sao.methods import Batch, compiled
+from sao.training import device
 
 SMALL = {
     "train.batch": "12",

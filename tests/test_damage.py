@@ -30,7 +30,7 @@ def test_metrics_that_are_not_text(run, tmp_path):
 
 
 def test_the_trial_notices_a_traceback(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("sao.engine.run.DataFacts.from_text", lambda text: 1 / 0)
+    monkeypatch.setattr("sao.training.run_folder.DataFacts.from_text", lambda text: 1 / 0)
     story = trial(run, Mutant("log.txt", "removed", None), "embed", tmp_path)
     assert story is not None
     assert "ZeroDivisionError" in story

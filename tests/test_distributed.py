@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from sao import distributed
-from sao.engine import checkpoint
+from sao.training import checkpoint
 
 EXACT = 1e-9  # relative, in double precision; measured: 1e-10
 SINGLE = 1e-3  # relative, after eight steps in single precision; measured: 3e-6 in losses, 1e-4 in gradients
@@ -217,7 +217,7 @@ def test_what_one_process_alone_meets_ends_all_with_its_line(disturbed):
 
 def test_a_run_of_one_process_goes_on_with_two_which_evaluate_it_too(tmp_path, alone):
     run = tmp_path / "run"
-    assert tiny.Command(tmp_path, *train(run), die=("sao.engine.step", "batch_rows", 6)).wait() == -signal.SIGKILL
+    assert tiny.Command(tmp_path, *train(run), die=("sao.training.step", "batch_rows", 6)).wait() == -signal.SIGKILL
     assert worker.finish(worker.start(2, tmp_path / "resume", "command", "resume", str(run))) == [0, 0]
     assert_same_run(run, alone)
     words = ["eval", str(run), "--metrics", "knn1,effective_rank", "-o"]

@@ -26,7 +26,6 @@ from tiny import structural_options
 
 import sao
 from sao import StructuralEmbedding
-from sao.engine.loop import Diverged
 from sao.errors import InputError
 from sao.evaluation import effective_rank
 from sao.evaluation import manifold as along
@@ -36,6 +35,7 @@ from sao.methods import NonFiniteError
 from sao.methods.architecture import PerceptronOptions
 from sao.methods.structural import Structural
 from sao.networks import MovingAverage
+from sao.training.loop import Diverged
 
 # No check of scikit-learn is exempted. One of them it skips by itself: array API input, unless SCIPY_ARRAY_API is set.
 ROWS, LABELS = (np.asarray(part) for part in make_blobs(60, 4, centers=3, random_state=1)[:2])

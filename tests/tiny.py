@@ -19,11 +19,11 @@ from sao.config import Config, load_preset
 from sao.data.batches import Batches
 from sao.data.samples import Dataset, Frames, Images
 from sao.data.sources import digits
-from sao.engine.log import Log
-from sao.engine.loop import new_method, train
-from sao.engine.run import DataFacts, Run
 from sao.methods import Batch, Method, structural
 from sao.randomness import batch_rows
+from sao.training.log import Log
+from sao.training.loop import new_method, train
+from sao.training.run_folder import DataFacts, Run
 
 GAN = {"method.generator.width": "4", "method.generator.latent_size": "8"}
 RESNET = {"encoder.widths": "[4, 8]"}

@@ -30,8 +30,8 @@ FILES = (
     "sao/distributed.py",
     "sao/data/split.py",
     "sao/data/batches.py",
-    "sao/engine/loop.py",
-    "sao/engine/checkpoint.py",
+    "sao/training/loop.py",
+    "sao/training/checkpoint.py",
     "sao/methods/*.py",
     "sao/evaluation/*.py",
 )
@@ -43,7 +43,7 @@ CONTROLS = "tests/methods/test_controls.py"  # of every method too, and quicker
 LIBRARIES = "tests/methods/test_library_imports.py"
 DEFAULTS = "tests/methods/test_published_options.py"  # of every file of methods: it is quick
 ALSO = {
-    "sao/engine/loop.py": ["tests/test_distributed.py"],
+    "sao/training/loop.py": ["tests/test_distributed.py"],
     "sao/randomness.py": ["tests/data/test_batches.py"],
     "sao/data/split.py": ["tests/data/test_user_tables.py", "tests/data/test_user_arrays.py", "tests/data/test_user_images.py"],
     "sao/methods/adversarial.py": [GAN_STEP, "tests/methods/test_structural.py", CONTROLS],
@@ -78,7 +78,7 @@ ALSO = {
     "sao/evaluation/comparison.py": ["tests/evaluation/test_verdict.py"],
     "sao/evaluation/partitions.py": ["tests/evaluation/test_clusters.py"],
 }
-SLOW = ("sao/distributed.py", "sao/engine/loop.py")  # their tests start many processes: last
+SLOW = ("sao/distributed.py", "sao/training/loop.py")  # their tests start many processes: last
 LEAST = 5  # of a file, however small
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sao.benchmark.measure import build, random_batch
 from sao.config import build as build_config
-from sao.engine.device import set_threads
+from sao.training.device import set_threads
 
 
 def main() -> None:

@@ -54,7 +54,7 @@ def measure(
 
     from sao.benchmark import measure as measuring
     from sao.benchmark.literal import has_literal, left_out
-    from sao.engine.device import check_compiler, set_threads
+    from sao.training.device import check_compiler, set_threads
 
     set_threads(config.train.threads)
     check_compiler(config.train, torch.device("cpu"))

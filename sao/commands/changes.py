@@ -1,8 +1,8 @@
 """What it means for a run to go on with other options: which ones, and what the length does to the learning rates."""
 
 from sao.config import Config
-from sao.engine.schedule import learning_rate_factor
 from sao.errors import InputError
+from sao.training.schedule import learning_rate_factor
 
 
 def described_changes(before: Config, after: Config, samples: int, done: int) -> list[str]:

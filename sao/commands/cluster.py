@@ -16,10 +16,10 @@ def run(arguments: Namespace) -> None:
     writable(table)
     import sao
     from sao.commands.inputs import open_for
-    from sao.engine.bar import Bar
     from sao.engine.cluster_sheet import ClusterSheet
-    from sao.engine.log import Stages
     from sao.evaluation.manifold import check_algorithm, proposed_clusters
+    from sao.training.bar import Bar
+    from sao.training.log import Stages
 
     if arguments.manifold is not None:
         check_algorithm(arguments.manifold)

@@ -134,7 +134,7 @@ def _import_error(module: str) -> str | None:
 def _devices() -> Iterator[Finding]:
     import torch
 
-    from sao.engine.device import choose_device
+    from sao.training.device import choose_device
 
     device = choose_device("auto")
     if device.type == "cuda":
@@ -150,7 +150,7 @@ def _devices() -> Iterator[Finding]:
 
 def _agreement() -> Iterator[Finding]:
     """Only where there is an accelerator: a CPU has nothing to be compared with."""
-    from sao.engine.device import choose_device
+    from sao.training.device import choose_device
 
     device = choose_device("auto")
     if device.type != "cpu":
@@ -162,7 +162,7 @@ def agreement_of(device: str) -> Finding:
 
     from sao.config import load_preset
     from sao.data.sources import digits
-    from sao.engine import device_check
+    from sao.training import device_check
 
     found = device_check.compare(load_preset("digits", TINY), digits(), torch.device(device))
     wrong = ", ".join(f"{name} by {difference:.0e}" for name, difference in list(found.wrong_operators.items())[:5])
@@ -192,7 +192,7 @@ def _threads() -> Iterator[Finding]:
 def _precision() -> Iterator[Finding]:
     import torch
 
-    from sao.engine.device import choose_device, product_seconds
+    from sao.training.device import choose_device, product_seconds
 
     device = choose_device("auto")
     gain = product_seconds(torch.float32, device) / product_seconds(torch.bfloat16, device)
@@ -291,10 +291,10 @@ def _train(folder: Path) -> str:
     import sao
     from sao.config import load_preset
     from sao.data.sources import digits
-    from sao.engine.device import choose_device
-    from sao.engine.log import Log
-    from sao.engine.loop import new_method, train
-    from sao.engine.run import DataFacts, Run
+    from sao.training.device import choose_device
+    from sao.training.log import Log
+    from sao.training.loop import new_method, train
+    from sao.training.run_folder import DataFacts, Run
 
     config, dataset = load_preset("digits", TINY), digits()
     method = new_method(config, dataset, choose_device("auto"))

@@ -26,7 +26,7 @@ def run(arguments: Namespace) -> None:
         _check_pyarrow()  # before the work, not after it
     import sao
     from sao.commands.inputs import open_with_splits
-    from sao.engine.bar import Bar
+    from sao.training.bar import Bar
 
     model = sao.load(arguments.run, report=warn, checkpoint=arguments.checkpoint)
     samples, splits = open_with_splits(model, arguments.data)

@@ -11,9 +11,9 @@ from sao.errors import InputError
 if TYPE_CHECKING:
     from sao.data.samples import Dataset
     from sao.engine.evaluate import Evaluation, Plan
-    from sao.engine.run import Run
     from sao.evaluation import Metric
     from sao.model import Model
+    from sao.training.run_folder import Run
 
 GENERATION = ("is", "fid", "kid", "precision", "recall", "memorised")
 
@@ -31,8 +31,8 @@ def run(arguments: Namespace) -> None:
         with processes.joined("cpu"):
             processes.main_only(lambda: _evaluate_file(Path(arguments.features), names, rows, arguments))
         return
-    from sao.engine.run import Run
     from sao.models import run_folder
+    from sao.training.run_folder import Run
 
     run = Run.open(run_folder(arguments.run, warn))
     if run.is_copy and arguments.data is None:
@@ -118,7 +118,7 @@ def _plan(names: list[str] | None, rows: int | None, arguments: Namespace) -> "P
 def _measured(pairs: Any, plan: "Plan", seed: int) -> "Evaluation":
     from sao.engine.evaluate import measure
     from sao.engine.interrupt import interruptible
-    from sao.engine.log import Stages
+    from sao.training.log import Stages
 
     stages = Stages("evaluating")
     try:

@@ -60,8 +60,8 @@ def _samples(model: "Model", given: str, data: str | None) -> tuple[np.ndarray, 
     from sao.commands.inputs import open_for
     from sao.commands.training import open_run_data
     from sao.data.samples import Images
-    from sao.engine.run import Run
     from sao.models import run_folder
+    from sao.training.run_folder import Run
 
     run = Run.open(run_folder(given))
     if data is not None:

@@ -14,10 +14,10 @@ from sao.data.shard_names import data_exists
 from sao.data.split import held_out_rows
 from sao.data.tables import Standardiser
 from sao.data.user_files import Opened, open_for_embedding, open_path
-from sao.engine.bar import Bar
-from sao.engine.run import DataFacts
 from sao.errors import InputError
 from sao.model import Model
+from sao.training.bar import Bar
+from sao.training.run_folder import DataFacts
 
 GREY = np.array([0.299, 0.587, 0.114])  # the weights of red, green and blue that images in files become grey by
 

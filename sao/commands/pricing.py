@@ -9,13 +9,13 @@ from sao.config import Config
 from sao.data.image_files import FRAME
 from sao.data.samples import Dataset, Frames, Images
 from sao.data.user_files import Opened
-from sao.engine import checkpoint
-from sao.engine.device import choose_device
-from sao.engine.log import clock
-from sao.engine.loop import check_batch
-from sao.engine.run_cost import StepCost, evaluation_seconds, memory_of, run_memory, step_cost
 from sao.errors import InputError
 from sao.report.price import report_seconds
+from sao.training import checkpoint
+from sao.training.cost import StepCost, evaluation_seconds, memory_of, run_memory, step_cost
+from sao.training.device import choose_device
+from sao.training.log import clock
+from sao.training.loop import check_batch
 
 # (samples, size, channels, held out, classes) of the paper's data sets, to price a run where the data is not at hand.
 KNOWN = {

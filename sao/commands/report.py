@@ -9,15 +9,15 @@ from sao.errors import InputError
 
 if TYPE_CHECKING:  # torch comes with it
     from sao.data.samples import Dataset
-    from sao.engine.run import Run
     from sao.model import Model
     from sao.report.build import Shown
+    from sao.training.run_folder import Run
 
 
 def run(arguments: Namespace) -> None:
-    from sao.engine.run import Run
     from sao.models import run_folder
     from sao.report.layout import check_umap
+    from sao.training.run_folder import Run
 
     if not 10 <= arguments.points <= 20_000:
         raise InputError(f"--points is {arguments.points}: a map shows between 10 and 20000 samples")
@@ -32,8 +32,8 @@ def run(arguments: Namespace) -> None:
         check_umap()
     writable(target)
     from sao.engine.interrupt import interruptible
-    from sao.engine.log import Stages
     from sao.report.build import STAGES, asked_limits, write_report
+    from sao.training.log import Stages
 
     limits = asked_limits(arguments.points, arguments.clusters, arguments.layout == "umap")
     stages = Stages("report", every=5.0, of=len(runs) * (1 + STAGES) + 1)
@@ -74,8 +74,8 @@ def _opened(run: "Run", name: str, stages) -> "Shown":
 def refreshed(run: "Run", model: "Model", dataset: "Dataset") -> Path | None:
     """The report of a run that was trained or evaluated just now; a report that cannot be made must not end what was done."""
     from sao.engine.interrupt import interruptible
-    from sao.engine.log import Stages
     from sao.report.build import AT_END, REPORT, STAGES, Shown, write_report
+    from sao.training.log import Stages
 
     target, stages = run.folder / REPORT, Stages("report", of=STAGES + 1)
     try:

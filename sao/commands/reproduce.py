@@ -36,7 +36,7 @@ def run(arguments: Namespace) -> int:
         options["train.steps"] = str(_positive("--steps", arguments.steps))
     if arguments.jobs is not None:
         _positive("--jobs", arguments.jobs)
-    from sao.engine.loop import Diverged, Interrupted
+    from sao.training.loop import Diverged, Interrupted
 
     try:
         others = {"figure1": _figure1, "figure2": _figure2, "compare": _compare, "clustering": _clustering}

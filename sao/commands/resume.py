@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from sao import config as configuration
 from sao.config import Config
-from sao.engine.run import Run
 from sao.errors import InputError
 from sao.models import run_folder
+from sao.training.run_folder import Run
 
 FIXED = ("seed", "method", "method.name")  # what a run is; a network of another size does not fit its checkpoint anyway
 

@@ -25,9 +25,9 @@ def run(arguments: Namespace) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"{target} exists and is not an empty folder: choose another -o")
     import sao
-    from sao.engine.run import Run
     from sao.models import run_folder
     from sao.shipping import card_of, check_no_paths, shared_config, write_copy
+    from sao.training.run_folder import Run
 
     run = Run.open(run_folder(arguments.run, warn))
     if run.is_copy:

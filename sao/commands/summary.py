@@ -9,13 +9,13 @@ from sao.data.objects import IN_MEMORY
 from sao.data.samples import Dataset
 from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.engine.interrupt import interruptible
-from sao.engine.log import Log, Stages, clock
-from sao.engine.loop import new_method
-from sao.engine.run import Run
 from sao.evaluation.result import as_grid, write_json
 from sao.evaluation.verdict import Verdict
 from sao.files import write_text
 from sao.methods import Method
+from sao.training.log import Log, Stages, clock
+from sao.training.loop import new_method
+from sao.training.run_folder import Run
 
 
 def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, seconds: float) -> None:

@@ -18,16 +18,16 @@ from sao.config import Config
 from sao.data.open import open_data
 from sao.data.sources import NAMES
 from sao.data.user_files import Opened, Readable, open_path
-from sao.engine import checkpoint
-from sao.engine.bar import Bar
-from sao.engine.data_place import with_data
-from sao.engine.device import choose_device, fixed_choices, set_threads
-from sao.engine.log import Log, check_tensorboard
-from sao.engine.loop import Diverged, Interrupted, new_method, train
-from sao.engine.run import DataFacts, Run, check_free
 from sao.errors import InputError
 from sao.methods import Method
 from sao.other_runs import begin
+from sao.training import checkpoint
+from sao.training.bar import Bar
+from sao.training.data_place import with_data
+from sao.training.device import choose_device, fixed_choices, set_threads
+from sao.training.log import Log, check_tensorboard
+from sao.training.loop import Diverged, Interrupted, new_method, train
+from sao.training.run_folder import DataFacts, Run, check_free
 
 SKIPPED, LAUNCH = "skipped.tsv", "launch.txt"
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from sao.data.samples import Dataset, Images, Samples
 from sao.engine.features import Function, extract, raw_inputs, raw_size
-from sao.engine.log import Stages
 from sao.evaluation.features import ONE_SPLIT, Features
 from sao.evaluation.html import metric_table
 from sao.evaluation.manifold import Manifold
@@ -20,6 +19,7 @@ from sao.evaluation.result import Metric
 from sao.evaluation.suite import check_names, computations, evaluate
 from sao.evaluation.verdict import Verdict, pca, verdict_of
 from sao.methods import FeatureName, Method
+from sao.training.log import Stages
 
 LEARNT = "learnt"
 RAW_CELLS = 2**25  # numbers of raw inputs that are looked at: larger images are averaged down

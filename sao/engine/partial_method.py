@@ -11,11 +11,11 @@ from typing import Literal
 import torch
 
 from sao.config import Config
-from sao.engine import checkpoint
-from sao.engine.data_facts import DataFacts
 from sao.engine.tensors_read import tensors_read
 from sao.errors import InputError
 from sao.methods import FeatureName, Method, generative
+from sao.training import checkpoint
+from sao.training.data_facts import DataFacts
 
 Use = FeatureName | Literal["decode"]
 

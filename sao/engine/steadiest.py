@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from sao import distributed, processes
-from sao.engine import checkpoint
-from sao.engine.run import Run
-from sao.engine.watch import Watched
 from sao.files import written
 from sao.methods import Method
+from sao.training import checkpoint
+from sao.training.run_folder import Run
+from sao.training.validation import Watched
 
 PATIENCE = 3  # evaluations without progress, after which it is said
 PARTS = ("eval/clusters_agree", "eval/clusters_kept")

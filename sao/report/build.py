@@ -11,7 +11,6 @@ import numpy as np
 from sao import __version__
 from sao.data.samples import Dataset, Images, Samples
 from sao.engine.evaluate import chosen_rows
-from sao.engine.run import Run
 from sao.files import write_text
 from sao.model import Model
 from sao.report import history
@@ -27,6 +26,7 @@ from sao.report.points import (
     jacobian_norms,
 )
 from sao.report.thumbnails import Sheets
+from sao.training.run_folder import Run
 
 REPORT = "report.html"
 MOST_POINTS = 20_000

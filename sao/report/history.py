@@ -5,14 +5,14 @@ import math
 from typing import Any
 
 from sao.config import Config
-from sao.engine.data_facts import DataFacts
-from sao.engine.log import clock
-from sao.engine.run import Run
 from sao.evaluation.comparison import LEVEL
 from sao.evaluation.result import read_json
 from sao.evaluation.suite import LABELLED
 from sao.evaluation.verdict import claim_of
 from sao.report.thumbnails import evenly, picture
+from sao.training.data_facts import DataFacts
+from sao.training.log import clock
+from sao.training.run_folder import Run
 
 MOST_POINTS = 400  # of a curve
 MOST_PICTURES, PICTURE_BYTES = 24, 350_000

@@ -4,14 +4,14 @@ from pathlib import Path
 
 from sao.config import Config
 from sao.data.samples import Dataset
-from sao.engine import checkpoint
-from sao.engine.device import choose_device, set_threads
-from sao.engine.log import Log
-from sao.engine.loop import new_method, train
-from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.methods import Method
 from sao.other_runs import begin
+from sao.training import checkpoint
+from sao.training.device import choose_device, set_threads
+from sao.training.log import Log
+from sao.training.loop import new_method, train
+from sao.training.run_folder import DataFacts, Run
 
 
 def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:

@@ -11,7 +11,7 @@ import tiny
 from PIL import Image
 
 from sao.cli import main
-from sao.engine.run import Run
+from sao.training.run_folder import Run
 
 
 def photographs(folder: Path, seed: int = 0, count: int = 24) -> Path:

@@ -317,7 +317,7 @@ def test_ctrl_c_ends_an_evaluation_at_once(tmp_path, stage):
     code = """
 import sys
 from sao.cli import main
-from sao.engine import log
+from sao.training import log
 log.Stages.__init__.__defaults__ = (True, 0.0, 0)  # every stage is said
 sys.exit(main(["eval", "--features", sys.argv[1], "--metrics", "svm"]))
 """

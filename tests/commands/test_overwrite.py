@@ -13,8 +13,8 @@ from PIL import Image
 
 import sao
 from sao.cli import main
-from sao.engine.run import Run
 from sao.errors import InputError
+from sao.training.run_folder import Run
 
 OLD, NEW = 8, 2  # steps
 

@@ -12,8 +12,8 @@ import tiny
 from PIL import Image
 from tiny import structural_options
 
-from sao.engine.run import Run
 from sao.methods.architecture import ResNetOptions
+from sao.training.run_folder import Run
 
 DRAWS = np.random.default_rng(0)
 SHORT = ["--train.steps", "2", "--train.threads", "1", "--encoder.widths", "[4, 8]", "--method.generator.width", "4"]

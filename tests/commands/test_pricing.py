@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from sao.cli import main
-from sao.engine import run_cost
+from sao.training import cost
 
 TRAIN = ["--encoder.widths", "[16, 32]", "--method.generator.width", "16", "--train.threads", "1"]
 # Not getrusage's peak: a new process begins with that of the one that started it.
@@ -73,14 +73,14 @@ def test_memory_is_what_the_run_then_takes(photos, tmp_path):
 
 
 def test_a_batch_too_large_to_try_is_priced_by_a_line(photos, capsys, monkeypatch):
-    monkeypatch.setattr(run_cost, "AFFORDABLE_SECONDS", 0.0)
-    monkeypatch.setattr(run_cost, "SMALL_BATCH_NUMBERS", 4 * 3 * 32 * 32)
+    monkeypatch.setattr(cost, "AFFORDABLE_SECONDS", 0.0)
+    monkeypatch.setattr(cost, "SMALL_BATCH_NUMBERS", 4 * 3 * 32 * 32)
     said = priced(capsys, "--data", str(photos), *TRAIN, "--train.steps", "50", "--train.batch", "45")
     assert "a straight line through batches of 4 and 8" in said
 
 
 def test_too_much_memory_is_said(photos, capsys, monkeypatch):
-    monkeypatch.setattr("sao.engine.run_cost.usable_memory", lambda: 2**20)
+    monkeypatch.setattr("sao.training.cost.usable_memory", lambda: 2**20)
     said = priced(capsys, "--data", str(photos), *TRAIN, "--train.steps", "50", "--train.batch", "9")
     assert "too much; lower train.batch" in said
 
@@ -92,7 +92,7 @@ def test_evaluations_are_part_of_the_price(photos, capsys, monkeypatch):
         asked.append((train, test, classes, references))
         return 100.0 if references else 10.0
 
-    monkeypatch.setattr(run_cost, "predicted_seconds", predicted)
+    monkeypatch.setattr(cost, "predicted_seconds", predicted)
     said = priced(
         capsys, "--data", str(photos), *TRAIN, "--train.steps", "60", "--train.batch", "9", "--log.evaluate_every", "20"
     )

@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from sao.cli import main
-from sao.engine.run import Run
+from sao.training.run_folder import Run
 
 
 @pytest.fixture(scope="module")

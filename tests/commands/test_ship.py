@@ -18,11 +18,11 @@ import sao
 from sao import models
 from sao.cli import main
 from sao.config import load_preset
-from sao.engine import checkpoint
-from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.evaluation.result import Metric, write_json
 from sao.shipping import command_of
+from sao.training import checkpoint
+from sao.training.run_folder import DataFacts, Run
 
 ROOT = Path(__file__).parents[2]
 PROTOCOL = {"n_test": 360, "seed": 0}

@@ -15,8 +15,8 @@ import tiny
 
 from sao.cli import main
 from sao.data.samples import Images
-from sao.engine.run import Run
 from sao.torchvision_import import torchvision_datasets
+from sao.training.run_folder import Run
 
 STEPS = 10
 
@@ -89,10 +89,10 @@ def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(method, 
 @pytest.mark.parametrize(
     ("die", "left"),
     [
-        (("sao.engine.checkpoint", "save_file", 1), []),  # the first checkpoint, nothing written yet
-        (("sao.engine.checkpoint", "save_file", 4), [3]),  # the second one, between its two files
+        (("sao.training.checkpoint", "save_file", 1), []),  # the first checkpoint, nothing written yet
+        (("sao.training.checkpoint", "save_file", 4), [3]),  # the second one, between its two files
         (("sao.files", "sync_all", 2), [3]),  # the second one, written but not renamed
-        (("sao.engine.checkpoint", "steps_in", 3), [3, 6, 9]),  # the third one is there, the first not removed yet
+        (("sao.training.checkpoint", "steps_in", 3), [3, 6, 9]),  # the third one is there, the first not removed yet
     ],
 )
 def test_a_kill_while_a_checkpoint_is_written_loses_nothing(die, left, uninterrupted, tmp_path, options):
@@ -346,7 +346,7 @@ def test_a_disk_that_is_full_is_one_line_and_keeps_what_is_there(tmp_path, capsy
     """A limit on the size of files is what a process can do to itself that comes nearest."""
     import resource
 
-    from sao.engine import checkpoint
+    from sao.training import checkpoint
 
     save = checkpoint.save
 

@@ -15,10 +15,10 @@ import sao
 from sao.cli import main
 from sao.commands.inputs import open_for, open_split_for
 from sao.data.samples import Images
-from sao.engine.data_place import with_data
-from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.evaluation.manifold import manifold_clusters
+from sao.training.data_place import with_data
+from sao.training.run_folder import DataFacts, Run
 
 
 @pytest.fixture(scope="module")

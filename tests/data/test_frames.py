@@ -19,10 +19,10 @@ from sao.data.batches import Batches
 from sao.data.frames import frame_windows, random_crops
 from sao.data.samples import Frames, Images, Samples
 from sao.data.user_files import open_for_embedding, open_path
-from sao.engine import checkpoint
 from sao.errors import InputError
 from sao.randomness import uniform
 from sao.torchvision_import import import_torchvision
+from sao.training import checkpoint
 
 import_torchvision()
 torchvision = importlib.import_module("torchvision.transforms")

@@ -18,9 +18,9 @@ from sao.data.batches import Batches
 from sao.data.read_ahead import ReadAhead
 from sao.data.samples import Dataset, Images
 from sao.engine.features import extract
-from sao.engine.loop import Interrupted
 from sao.errors import InputError
 from sao.methods.supervised import Supervised
+from sao.training.loop import Interrupted
 
 CPU = torch.device("cpu")
 FIRST, SECOND = torch.tensor([3, 1, 40]), torch.tensor([7, 7, 0])

@@ -25,7 +25,7 @@ from sao.engine.evaluate import (
 from sao.engine.evaluation_cost import predicted_seconds
 from sao.engine.features import raw_inputs
 from sao.engine.interrupt import interruptible
-from sao.engine.log import Stages
+from sao.training.log import Stages
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import tiny
 import torch
 
 import sao
-from sao.engine import checkpoint
-from sao.engine.run import DataFacts, Run
 from sao.methods import generative
+from sao.training import checkpoint
+from sao.training.run_folder import DataFacts, Run
 
 
 def run_of(folder, **options):

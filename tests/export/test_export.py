@@ -17,11 +17,11 @@ import sao
 from sao.cli import main
 from sao.data.samples import Dataset, Images, Vectors
 from sao.data.tables import Standardiser
-from sao.engine import checkpoint
-from sao.engine.loop import new_method
-from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.export import Whole, whole_encoder, whole_generator, write
+from sao.training import checkpoint
+from sao.training.loop import new_method
+from sao.training.run_folder import DataFacts, Run
 
 ENCODERS = {  # the paper's own is that of the other tests
     "resnet, spectral": {"method__spectral_normalisation": "true"},

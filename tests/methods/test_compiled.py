@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from sao.cli import main
-from sao.engine import device
-from sao.engine.loop import new_method
-from sao.engine.run import Run
 from sao.errors import InputError
 from sao.methods import METHODS, Method, compiled
+from sao.training import device
+from sao.training.loop import new_method
+from sao.training.run_folder import Run
 
 QUICK = ("supervised",)  # tracing takes seconds for each pass; the others are tried by `make slow`
 CASES: dict[str, dict[str, Any]] = {

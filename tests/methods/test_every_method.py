@@ -6,8 +6,8 @@ import pytest
 import tiny
 import torch
 
-from sao.engine import checkpoint
 from sao.methods import METHODS
+from sao.training import checkpoint
 
 LEARNING = [name for name in METHODS if name != "random"]
 VIEW_LEARNERS = ("simclr", "vicreg", "byol", "nnclr", "swav", "dino")

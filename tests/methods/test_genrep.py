@@ -19,13 +19,13 @@ from torch import Tensor
 from sao.cli import main
 from sao.config import build
 from sao.data.augmentation import Augmentation
-from sao.engine import checkpoint
 from sao.errors import InputError
 from sao.methods import METHODS, Batch, OtherRun, generative
 from sao.methods.genrep import GenRep, recorded, truncated_rows
 from sao.methods.structural import Structural
 from sao.model import load
 from sao.randomness import normal, uniform
+from sao.training import checkpoint
 
 SEED, BATCH, LATENT, SHAPE = 5, 6, 8, (1, 8, 8)
 OPTIMISER = {"learning_rate": 3e-3, "betas": (0.4, 0.9), "weight_decay": 0.2}

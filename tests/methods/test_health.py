@@ -5,11 +5,11 @@ import tiny
 import torch
 
 from sao.data.batches import Batches
-from sao.engine.step import make_step
 from sao.methods import METHODS, Batch, Method, NonFiniteError
 from sao.methods.genrep import GenRep
 from sao.methods.health import Health
 from sao.methods.structural import Structural
+from sao.training.step import make_step
 
 
 def state_of(method: Method) -> dict[str, torch.Tensor]:

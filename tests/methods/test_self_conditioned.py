@@ -9,9 +9,9 @@ from product import stock
 from reference_step import AdamW
 from test_structural_step import assert_alike
 
-from sao.engine import checkpoint
 from sao.errors import InputError
 from sao.methods.self_conditioned import SelfConditioned
+from sao.training import checkpoint
 
 BATCH, SHAPE, K = 6, (1, 8, 8), 3
 

@@ -12,10 +12,10 @@ from test_structural_step import assert_alike
 from torch import Tensor
 
 from sao.data.adaptive import augmented, draws_for
-from sao.engine import checkpoint
 from sao.errors import InputError
 from sao.methods.optimisers import AdamW as AdamWOptions
 from sao.methods.stylegan2 import Adam, StyleGAN2, lazily
+from sao.training import checkpoint
 
 BATCH, SHAPE = 4, (3, 8, 8)
 ADAPTIVE = {"half_life": 60, "half_life_ramp": 3.0, "target": 0.1, "adapt_every": 2, "adapt_images": 50}

@@ -8,11 +8,11 @@ import torch
 from test_controls import inputs
 from test_simclr import PLAIN
 
-from sao.engine.schedule import LearningRates
 from sao.errors import InputError
 from sao.methods import METHODS, byol, dino, nnclr, swav
 from sao.methods.swav import sinkhorn
 from sao.methods.views import TwoViews, rising_to_1, spread
+from sao.training.schedule import LearningRates
 
 LEARNERS = {"byol": byol.Options(), "nnclr": nnclr.Options(), "swav": swav.Options(), "dino": dino.Options()}
 CROPS = {**PLAIN, "method__view__crop": 0.5, "method__second_view": "null"}

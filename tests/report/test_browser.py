@@ -11,11 +11,11 @@ import tiny
 
 import sao
 from sao.data.samples import Dataset, Images
-from sao.engine.run import Run
 from sao.evaluation.result import Metric, write_json
 from sao.report.build import Limits, Shown, packed, write_report
 from sao.report.page import page as page_of
 from sao.report.thumbnails import Sheets
+from sao.training.run_folder import Run
 
 FEW = Limits(points=150, generated=32, seconds=5.0, training=200)
 HOSTILE = [

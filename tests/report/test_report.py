@@ -17,7 +17,6 @@ from PIL import Image
 import sao
 from sao.cli import main
 from sao.data.samples import Dataset, Images, Vectors
-from sao.engine.run import Run
 from sao.evaluation.result import Metric, write_json
 from sao.report import history
 from sao.report.build import STAGES, Limits, Shown, write_report
@@ -25,6 +24,7 @@ from sao.report.copies import Compared, memorisation, near_duplicates
 from sao.report.layout import layout, placed
 from sao.report.page import as_script_data
 from sao.report.thumbnails import sheet
+from sao.training.run_folder import Run
 
 FEW = Limits(points=80, generated=32, seconds=5.0, training=200)
 HOSTILE = [

@@ -12,7 +12,6 @@ import torch
 
 import sao
 from sao.cli import main
-from sao.engine.run import Run
 from sao.evaluation.clusters import clustering
 from sao.evaluation.features import Features
 from sao.reproduce.clustering import benchmark, rivals, study
@@ -20,6 +19,7 @@ from sao.reproduce.clustering import over_time as curves
 from sao.reproduce.clustering.over_time import over_time
 from sao.reproduce.clustering.writing import write_benchmark
 from sao.reproduce.tables.cells import Cell, cells_of, chosen_rows
+from sao.training.run_folder import Run
 
 OWN = ("train.steps", "train.threads")  # the command itself says these
 SMALL = {name: value for name, value in (tiny.OPTIONS | tiny.GAN | tiny.RESNET).items() if name not in OWN}
@@ -59,7 +59,7 @@ def finished(tmp_path_factory) -> Path:
         pytest.skip("umap-learn is not installed")
     folder = tmp_path_factory.mktemp("clustering")
     out, rows = folder / "out", ["--rows", "ours,layers,raw,pca", "--seeds", "2,3"]
-    killed = tiny.Command(folder, *words(out, *rows), die=("sao.engine.checkpoint", "save", 2))
+    killed = tiny.Command(folder, *words(out, *rows), die=("sao.training.checkpoint", "save", 2))
     assert killed.wait() == -signal.SIGKILL
     assert not list(out.glob("runs/*/eval.json"))
     with pytest.MonkeyPatch.context() as patch:

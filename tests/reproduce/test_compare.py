@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from sao.cli import main
-from sao.engine.run import Run
 from sao.reproduce.tables.compare import comparison
 from sao.reproduce.tables.table1 import TWO_VIEWS
+from sao.training.run_folder import Run
 
 DRAWS = np.random.default_rng(0)
 NARROW = ["--encoder.widths", "[4, 8]", "--method.hidden_size", "16", "--method.generator.width", "4"]

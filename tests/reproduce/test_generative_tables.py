@@ -12,7 +12,6 @@ from test_tables import lines, words
 
 from sao.cli import main
 from sao.config import load_preset
-from sao.engine.run import Run
 from sao.evaluation import own_clusters as measures
 from sao.methods import genrep, self_conditioned, stylegan2
 from sao.reproduce.tables.cells import Cell, Table, cells_of, chosen_rows
@@ -21,6 +20,7 @@ from sao.reproduce.tables.presets import recipe_of
 from sao.reproduce.tables.table3 import table3
 from sao.reproduce.tables.table4 import APPENDIX, samples, table4
 from sao.reproduce.tables.table5 import table5
+from sao.training.run_folder import Run
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +103,7 @@ def learnt(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("table5")
     out = folder / "out"
     asked = words("table5", out, *SMALL, *NARROW, "--rows", "genrep")
-    killed = tiny.Command(folder, *asked, die=("sao.engine.checkpoint", "save", 8))
+    killed = tiny.Command(folder, *asked, die=("sao.training.checkpoint", "save", 8))
     assert killed.wait() == -signal.SIGKILL
     assert tiny.lines_of(out / "runs/genrep-digits-seed0/metrics.jsonl") == 2
     assert main(asked) == 0

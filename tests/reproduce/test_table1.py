@@ -14,13 +14,13 @@ from test_tables import lines, words
 from sao.cli import main
 from sao.config import load_preset, save
 from sao.data.samples import Dataset, Images
-from sao.engine.run import Run
 from sao.methods import METHODS
 from sao.reproduce.tables.cells import Cell, cells_of, chosen_rows
 from sao.reproduce.tables.search import chosen_rates, judged, trials_of, within_training_part
 from sao.reproduce.tables.study import Study
 from sao.reproduce.tables.table1 import DATA, FIGURE1, PAPER, TITLES, TWO_VIEWS, table1
 from sao.reproduce.tables.table1_recipes import RATES as TRIED
+from sao.training.run_folder import Run
 
 CONTROLS = ["raw", "untrained", "supervised"]
 NARROW = {name: value for learner in ("byol", "mae", "ddpm") for name, value in tiny.METHODS[learner].items()}

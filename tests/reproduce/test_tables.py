@@ -11,8 +11,6 @@ from PIL import Image
 
 from sao.cli import main
 from sao.data.augmentation import Augmentation
-from sao.engine import checkpoint
-from sao.engine.run import Run
 from sao.errors import InputError
 from sao.methods import NonFiniteError, simclr
 from sao.methods.architecture import BigGANOptions
@@ -25,6 +23,8 @@ from sao.reproduce.tables.measure import training_seconds
 from sao.reproduce.tables.table2 import PAPER, table2
 from sao.reproduce.tables.table4 import table4
 from sao.reproduce.tables.writing import read_result, write_table
+from sao.training import checkpoint
+from sao.training.run_folder import Run
 
 CONTROLS = ["raw", "untrained", "supervised"]
 OWN = ("train.steps", "train.threads")  # the command itself says these
@@ -46,7 +46,7 @@ def ablation(tmp_path_factory) -> Path:
     """Table 4, killed while its second cell trains, gone on with in the same words."""
     folder = tmp_path_factory.mktemp("table4")
     out = folder / "out"
-    killed = tiny.Command(folder, *words("table4", out), die=("sao.engine.checkpoint", "save", 5))
+    killed = tiny.Command(folder, *words("table4", out), die=("sao.training.checkpoint", "save", 5))
     assert killed.wait() == -signal.SIGKILL
     done = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/eval.json")}
     assert [path.parent.name for path in done] == ["supervised-digits-seed0"]

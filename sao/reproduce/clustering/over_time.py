@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from sao.engine.run import Run
 from sao.reproduce.tables.cells import Cell
 from sao.reproduce.tables.curves import watched
 from sao.reproduce.tables.measure import training_seconds
+from sao.training.run_folder import Run
 
 WATCHED = "eval/kmeans"  # its name goes on with the number of samples
 

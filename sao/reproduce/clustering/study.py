@@ -11,12 +11,8 @@ import torch
 from sao import config as configuration
 from sao.commands.training import open_config_data
 from sao.data.samples import Dataset
-from sao.engine.device import choose_device, set_threads
 from sao.engine.evaluate import ChosenRows, weights_used
 from sao.engine.features import extract
-from sao.engine.log import clock
-from sao.engine.loop import Diverged, new_method
-from sao.engine.run import Run
 from sao.evaluation.clusters import clustering
 from sao.evaluation.features import Features
 from sao.evaluation.manifold import manifold_clustering
@@ -36,6 +32,10 @@ from sao.reproduce.tables.cells import Cell
 from sao.reproduce.tables.measure import training_seconds
 from sao.reproduce.tables.study import Study, finish_each
 from sao.reproduce.tables.writing import DIVERGED, read_result
+from sao.training.device import choose_device, set_threads
+from sao.training.log import clock
+from sao.training.loop import Diverged, new_method
+from sao.training.run_folder import Run
 
 EPOCHS = "epochs.json"
 Parts = tuple[Features, Features]  # of the training part, and of the test part, which is scored

@@ -10,13 +10,13 @@ import torch
 
 from sao.config import Config, load_preset
 from sao.data.sources import spirals
-from sao.engine import checkpoint
-from sao.engine.loop import new_method
-from sao.engine.run import Run
 from sao.errors import InputError
 from sao.methods.adversarial import Adversarial
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, train_run
+from sao.training import checkpoint
+from sao.training.loop import new_method
+from sao.training.run_folder import Run
 
 PRESET = "spirals"
 METHOD = "structural"

@@ -8,13 +8,13 @@ from datetime import date
 from pathlib import Path
 
 from sao.data.sources import spirals
-from sao.engine.log import clock
 from sao.files import write_text
 from sao.reproduce.figure2.measure import Learnt, Sizes, measured
 from sao.reproduce.figure2.panels import save_figure
 from sao.reproduce.figure2.runs import CHANGES, METHOD, WITHOUT_SMOOTHNESS, Job, job, train_all, trained
 from sao.reproduce.figure2.table import Row, table
 from sao.reproduce.runs import check_out
+from sao.training.log import clock
 
 FULL = Sizes()
 

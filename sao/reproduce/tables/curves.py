@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from sao.engine.run import Run
 from sao.reproduce.tables.cells import Cell
+from sao.training.run_folder import Run
 
 WATCHED = {"eval/kmeans": "k-means accuracy", "eval/probe": "linear probe"}  # their names go on with the number of samples
 

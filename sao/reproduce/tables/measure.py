@@ -10,7 +10,6 @@ from sao.data.samples import Dataset, Images
 from sao.data.sources import NAMES
 from sao.engine.evaluate import LEARNT, ChosenRows, Pair, Plan, measure, representations, weights_used
 from sao.engine.pictures import save_samples
-from sao.engine.run import DataFacts, Run
 from sao.evaluation import Metric, evaluate_generation
 from sao.machine import processor_name
 from sao.methods import Method
@@ -19,6 +18,7 @@ from sao.networks import Encoder
 from sao.reproduce.tables.cells import Cell
 from sao.reproduce.tables.classifier import compare_in_classifier
 from sao.reproduce.tables.clusterings import clusterings
+from sao.training.run_folder import DataFacts, Run
 
 METRICS = ("kmeans", "svm", "probe", "knn1", "knn5")
 UNLABELLED = ("effective_rank", "cluster_agreement")

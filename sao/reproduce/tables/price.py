@@ -4,8 +4,8 @@ from collections.abc import Hashable, Sequence
 
 from sao.commands.pricing import KNOWN, Price, price
 from sao.config import Config
-from sao.engine.log import clock
 from sao.reproduce.tables.cells import Cell
+from sao.training.log import clock
 
 
 def price_study(cells: Sequence[Cell], processes: int) -> None:

@@ -9,9 +9,6 @@ from pathlib import Path
 from sao import config as configuration
 from sao.commands.training import open_config_data
 from sao.data.samples import Dataset
-from sao.engine.device import choose_device, set_threads
-from sao.engine.log import clock
-from sao.engine.loop import Diverged, new_method
 from sao.evaluation.result import Metric, write_json
 from sao.methods import Method
 from sao.reproduce.pool import run_each
@@ -22,6 +19,9 @@ from sao.reproduce.tables.measure import measured
 from sao.reproduce.tables.search import chosen_rates, judged, trials_of, within_training_part
 from sao.reproduce.tables.sheet import write_sheet
 from sao.reproduce.tables.writing import DIVERGED, read_result, write_table
+from sao.training.device import choose_device, set_threads
+from sao.training.log import clock
+from sao.training.loop import Diverged, new_method
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ import torch
 from sao import objectives
 from sao.cli import main
 from sao.data.samples import Dataset, Images
-from sao.engine import checkpoint
-from sao.engine.loop import Diverged, new_method
-from sao.engine.run import DataFacts, Run
 from sao.errors import InputError
 from sao.methods.structural import Structural
 from sao.methods.supervised import Supervised
+from sao.training import checkpoint
+from sao.training.loop import Diverged, new_method
+from sao.training.run_folder import DataFacts, Run
 
 
 def same(found, expected) -> bool:

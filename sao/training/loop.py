@@ -14,19 +14,19 @@ from sao import distributed, processes
 from sao.config import Config
 from sao.data.batches import Batches
 from sao.data.samples import Dataset, Samples
-from sao.engine import checkpoint
-from sao.engine.collapse import Collapse
-from sao.engine.device import arrange_passes, check_compiler, choose_bfloat16, numerics
-from sao.engine.log import Log, Progress
 from sao.engine.pictures import save_samples
-from sao.engine.run import Run
-from sao.engine.schedule import LearningRates
 from sao.engine.steadiest import Steadiest
-from sao.engine.step import make_step
-from sao.engine.watch import watch
 from sao.errors import InputError
 from sao.methods import Method, NonFiniteError
 from sao.methods.method import Scalars
+from sao.training import checkpoint
+from sao.training.collapse import Collapse
+from sao.training.device import arrange_passes, check_compiler, choose_bfloat16, numerics
+from sao.training.log import Log, Progress
+from sao.training.run_folder import Run
+from sao.training.schedule import LearningRates
+from sao.training.step import make_step
+from sao.training.validation import watch
 
 
 class Interrupted(Exception):

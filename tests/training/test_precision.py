@@ -5,8 +5,8 @@ import tiny
 import torch
 
 from sao import objectives
-from sao.engine import device
 from sao.methods import discriminator_passes, structural
+from sao.training import device
 
 CPU = torch.device("cpu")
 

@@ -10,14 +10,14 @@ import torch
 from sao.config import Config, build
 from sao.data.batches import Batches
 from sao.data.samples import Dataset, Samples
-from sao.engine import checkpoint
-from sao.engine.device import arrange_passes, choose_bfloat16, choose_device, set_threads
 from sao.engine.evaluate import WATCHED
 from sao.engine.evaluation_cost import predicted_memory, predicted_seconds
-from sao.engine.loop import check_batch, new_method
-from sao.engine.step import make_step
 from sao.machine import held_memory, peak_memory, reset_peak_memory, usable_memory
 from sao.methods import Method
+from sao.training import checkpoint
+from sao.training.device import arrange_passes, choose_bfloat16, choose_device, set_threads
+from sao.training.loop import check_batch, new_method
+from sao.training.step import make_step
 
 WITH_CLUSTERS = (*(WATCHED.metrics or ()), "cluster_agreement")  # what watching takes, steadiness included
 AFFORDABLE_SECONDS = 10.0  # of one step

@@ -12,11 +12,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from sao.config import Config
 from sao.data.batches import Batches
 from sao.data.samples import Dataset
-from sao.engine.device import numerics
-from sao.engine.loop import new_method
-from sao.engine.step import make_step
 from sao.methods import Method
 from sao.networks.cpu import portable
+from sao.training.device import numerics
+from sao.training.loop import new_method
+from sao.training.step import make_step
 
 TOLERANCE = 1e-3  # of losses and gradients in float32, relative to their length: sums in another order, through a whole step
 OPERATOR_TOLERANCE = 1e-4  # of one operator

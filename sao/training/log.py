@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from sao.engine.bar import Bar
 from sao.errors import InputError
+from sao.training.bar import Bar
 
 BAR_LENGTH = 20  # letters
 

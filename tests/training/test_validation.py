@@ -9,10 +9,10 @@ from PIL import Image
 from sao.data.samples import Dataset, Vectors
 from sao.data.sources import spirals
 from sao.engine.features import extract, raw_inputs
-from sao.engine.log import clock
-from sao.engine.loop import new_method
 from sao.engine.pictures import save_grid, save_samples, to_pixels
-from sao.engine.watch import watch
+from sao.training.log import clock
+from sao.training.loop import new_method
+from sao.training.validation import watch
 
 ALWAYS = {"eval/effective_rank", "eval/jacobian_norm_q05", "eval/jacobian_norm_q50", "eval/jacobian_norm_q95"}
 

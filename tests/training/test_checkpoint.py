@@ -12,9 +12,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tiny import make_steps
 
-from sao.engine import checkpoint
 from sao.errors import InputError
 from sao.methods import Method
+from sao.training import checkpoint
 
 
 def everything(method: Method) -> dict[str, torch.Tensor]:

@@ -5,8 +5,8 @@ import tiny
 import torch
 
 from sao.commands.doctor import agreement_of
-from sao.engine import device_check
-from sao.engine.device_check import Comparison, EachOperator, compare, difference, differences
+from sao.training import device_check
+from sao.training.device_check import Comparison, EachOperator, compare, difference, differences
 
 CPU = torch.device("cpu")
 

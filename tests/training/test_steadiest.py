@@ -10,10 +10,10 @@ import torch
 
 import sao
 from sao.cli import main
-from sao.engine import checkpoint
 from sao.engine.steadiest import PATIENCE, Steadiest
-from sao.engine.watch import Watched
 from sao.errors import InputError
+from sao.training import checkpoint
+from sao.training.validation import Watched
 
 
 def considered(run, method, scores, choice=None, first=1, ranks=None):

@@ -6,11 +6,11 @@ import torch
 
 from sao.cli import main
 from sao.config import Train
-from sao.engine import device
-from sao.engine.device import choose_device, fixed_choices, numerics
-from sao.engine.run import Run
 from sao.errors import InputError
 from sao.methods.supervised import Supervised
+from sao.training import device
+from sao.training.device import choose_device, fixed_choices, numerics
+from sao.training.run_folder import Run
 
 
 @pytest.mark.parametrize(("half", "precision"), [(0.5, "bfloat16"), (2.0, "float32")])

@@ -6,9 +6,9 @@ import pytest
 import tiny
 import torch
 
-from sao.engine import run_cost
 from sao.engine.evaluation_cost import predicted_memory
-from sao.engine.run_cost import StepCost, Trial, run_memory, step_cost
+from sao.training import cost
+from sao.training.cost import StepCost, Trial, run_memory, step_cost
 
 GB = 2**30
 
@@ -22,32 +22,32 @@ def trials(monkeypatch):
         tried.append(batch)
         return Trial(batch, 1 + 0.1 * batch, GB + batch * GB // 100, torch.nn.Identity())  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(run_cost, "_trial", trial)
-    monkeypatch.setattr(run_cost, "SMALL_BATCH_NUMBERS", 8 * 64)  # eight digits
-    monkeypatch.setattr(run_cost, "usable_memory", lambda: 100 * GB)
+    monkeypatch.setattr(cost, "_trial", trial)
+    monkeypatch.setattr(cost, "SMALL_BATCH_NUMBERS", 8 * 64)  # eight digits
+    monkeypatch.setattr(cost, "usable_memory", lambda: 100 * GB)
     return tried
 
 
 def test_a_small_batch_is_simply_tried(trials):
-    cost = step_cost(tiny.config(train__batch=16), tiny.dataset())
+    found = step_cost(tiny.config(train__batch=16), tiny.dataset())
     assert trials == [16]
-    assert (cost.seconds, cost.trial.batch) == (pytest.approx(2.6), 16)
+    assert (found.seconds, found.trial.batch) == (pytest.approx(2.6), 16)
 
 
 def test_a_larger_one_is_tried_too_where_smaller_ones_say_that_it_can(trials):
-    cost = step_cost(tiny.config(train__batch=80), tiny.dataset())
+    found = step_cost(tiny.config(train__batch=80), tiny.dataset())
     assert trials == [8, 16, 80]
-    assert (cost.seconds, cost.trial.batch) == (pytest.approx(9), 80)
+    assert (found.seconds, found.trial.batch) == (pytest.approx(9), 80)
 
 
 @pytest.mark.parametrize(("batch", "here"), [(1000, 100 * GB), (80, GB)])
 def test_what_would_take_too_long_or_too_much_is_a_line_through_two_trials(trials, batch, here, monkeypatch):
-    monkeypatch.setattr(run_cost, "usable_memory", lambda: here)
-    cost = step_cost(tiny.config(train__batch=batch), tiny.dataset())
+    monkeypatch.setattr(cost, "usable_memory", lambda: here)
+    found = step_cost(tiny.config(train__batch=batch), tiny.dataset())
     assert trials == [8, 16]
-    assert cost.trial.batch == 16
-    assert cost.seconds == pytest.approx(1 + 0.1 * batch)
-    assert cost.memory == pytest.approx(GB + batch * GB / 100, rel=1e-3)
+    assert found.trial.batch == 16
+    assert found.seconds == pytest.approx(1 + 0.1 * batch)
+    assert found.memory == pytest.approx(GB + batch * GB / 100, rel=1e-3)
 
 
 def test_steps_that_do_more_than_others_count_with_their_share(monkeypatch):
@@ -57,9 +57,9 @@ def test_steps_that_do_more_than_others_count_with_their_share(monkeypatch):
         now[0] += 2.0 if step % 2 else 0.5
         return {"loss": torch.zeros(())}
 
-    monkeypatch.setattr(run_cost, "make_step", make_step)
-    monkeypatch.setattr(run_cost.time, "perf_counter", lambda: now[0])
-    assert run_cost._trial(tiny.config(method__smooth_every=2), tiny.dataset(), 16).seconds == 1.25
+    monkeypatch.setattr(cost, "make_step", make_step)
+    monkeypatch.setattr(cost.time, "perf_counter", lambda: now[0])
+    assert cost._trial(tiny.config(method__smooth_every=2), tiny.dataset(), 16).seconds == 1.25
 
 
 def test_the_first_step_is_not_timed(monkeypatch):
@@ -70,19 +70,19 @@ def test_the_first_step_is_not_timed(monkeypatch):
         time.sleep(0.3 if step == 0 else 0.01)
         return {"loss": torch.zeros(())}
 
-    monkeypatch.setattr(run_cost, "make_step", make_step)
-    monkeypatch.setattr(run_cost, "TIMED_SECONDS", 0.05)
-    cost = step_cost(tiny.config(train__batch=16), tiny.dataset())
-    assert cost.seconds == pytest.approx(0.01, abs=0.02)
+    monkeypatch.setattr(cost, "make_step", make_step)
+    monkeypatch.setattr(cost, "TIMED_SECONDS", 0.05)
+    found = step_cost(tiny.config(train__batch=16), tiny.dataset())
+    assert found.seconds == pytest.approx(0.01, abs=0.02)
     assert 3 <= len(made) <= 9
 
 
 @pytest.mark.parametrize(("evaluating", "expected"), [(GB // 10, 2 * GB), (3 * GB, 3.5 * GB)])
 def test_a_run_holds_what_its_steps_hold_or_what_its_evaluation_does(monkeypatch, evaluating, expected):
-    monkeypatch.setattr(run_cost, "predicted_memory", lambda *_: evaluating)
-    cost = StepCost(1.0, 2 * GB, Trial(16, 1.0, 2 * GB, tiny.method()), before=GB // 2)
+    monkeypatch.setattr(cost, "predicted_memory", lambda *_: evaluating)
+    found = StepCost(1.0, 2 * GB, Trial(16, 1.0, 2 * GB, tiny.method()), before=GB // 2)
     data = tiny.dataset()
-    assert run_memory(cost, data.test, len(data.train), len(data.test), 10) == pytest.approx(expected, rel=0.1)
+    assert run_memory(found, data.test, len(data.train), len(data.test), 10) == pytest.approx(expected, rel=0.1)
 
 
 def test_an_evaluation_holds_every_representation_and_the_work_on_the_widest():

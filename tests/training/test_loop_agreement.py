@@ -8,9 +8,9 @@ import torch
 
 from sao import distributed
 from sao.data.batches import Batches
-from sao.engine import loop
-from sao.engine.loop import Diverged, Interrupted
 from sao.errors import InputError
+from sao.training import loop
+from sao.training.loop import Diverged, Interrupted
 
 QUIET = {"method": "random", "train__steps": 9, "log__every": 100, "log__checkpoint_every": 4, "train__check_every": 3}
 

@@ -12,11 +12,11 @@ from filelock import Timeout
 from sao import __version__
 from sao import config as configuration
 from sao.config import Config
-from sao.engine.data_facts import DataFacts
-from sao.engine.data_place import place_of, with_data_found
-from sao.engine.run_files import LOCK, MARK, WRITING, foreign_file, new_run, read_mark, run_lock, settle
 from sao.errors import InputError
 from sao.files import write_text, written
+from sao.training.data_facts import DataFacts
+from sao.training.data_place import place_of, with_data_found
+from sao.training.run_files import LOCK, MARK, WRITING, foreign_file, new_run, read_mark, run_lock, settle
 
 FORMAT = 2  # of a run folder; version 0.1 wrote no number
 CONFIG, FACTS = "config.yaml", "data.json"

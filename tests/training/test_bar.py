@@ -2,8 +2,8 @@
 
 import io
 
-from sao.engine import bar
-from sao.engine.bar import Bar
+from sao.training import bar
+from sao.training.bar import Bar
 
 
 class Terminal(io.StringIO):

@@ -3,7 +3,7 @@
 import pytest
 import tiny
 
-from sao.engine.schedule import LearningRates, learning_rate_factor
+from sao.training.schedule import LearningRates, learning_rate_factor
 
 
 def test_a_straight_rise_then_level():
