@@ -16,7 +16,6 @@ from settings import MANIFOLD, METRICS, held_back, judged, parser_of, table
 
 from sao.cli import keep_freed_memory
 from sao.commands.reproduce import seeds_in
-from sao.commands.training import open_config_data
 from sao.config import Config, load_preset
 from sao.data.samples import Dataset
 from sao.errors import InputError
@@ -27,6 +26,7 @@ from sao.training.device import choose_device, set_threads
 from sao.training.log import Log
 from sao.training.loop import Diverged, new_method, train
 from sao.training.run_folder import DataFacts, Run
+from sao.training.trainer import open_config_data
 
 DECAYS = (0.0, 0.9, 0.97, 0.99, 0.997, 0.999)  # 0 is the network itself
 

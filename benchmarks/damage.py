@@ -121,22 +121,22 @@ def _ran(words: list[str]) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def _short() -> Iterator[None]:
-    from sao.commands import training
+    from sao.training import trainer
 
-    train = training.train
+    train = trainer.train
 
     def limited(run, config, dataset, *others) -> None:
         if config.steps_for(len(dataset.train)) <= MOST_STEPS:
             train(run, config, dataset, *others)
 
-    training.train = limited
+    trainer.train = limited
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # one that reaches a person shows a line of the program
             warnings.filterwarnings("ignore", category=DeprecationWarning)  # torch's own
             yield
     finally:
-        training.train = train
+        trainer.train = train
 
 
 def run_all(count: int, seed: int, folder: Path) -> list[str]:

@@ -27,7 +27,6 @@ import torch
 
 from sao.cli import keep_freed_memory
 from sao.commands.reproduce import seeds_in
-from sao.commands.training import open_config_data
 from sao.config import Config, load_preset
 from sao.data.samples import Dataset, Samples
 from sao.data.split import held_out_rows
@@ -38,6 +37,7 @@ from sao.methods import Method, structural
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, train_run
 from sao.training.loop import Diverged
+from sao.training.trainer import open_config_data
 
 METRICS = ("kmeans", "kmeans_best", "nmi", "svm", "knn1")
 MANIFOLD = ("manifold", "manifold_nmi")

@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sao.commands.training import start
 from sao.config import load_preset
 from sao.data.objects import IN_MEMORY, readable
 from sao.errors import InputError
 from sao.model import Model, load
+from sao.training.trainer import start
 
 
 def train(

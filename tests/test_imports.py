@@ -21,8 +21,9 @@ LINES: list[set[str]] = [
     {"model", "automatic"},
     {"other_runs"},
     {"benchmark", "export", "report", "shipping"},
-    {"estimator"},
-    {"commands", "reproduce", "learning"},
+    {"training.summary", "training.trainer"},
+    {"estimator", "learning"},
+    {"commands", "reproduce"},
     {"cli", "__main__", "__init__"},
 ]
 # Small modules that know nothing of the rest; presets and models are data.

@@ -183,7 +183,7 @@ _server.set_forkserver_preload(
     [
         "sao.commands.train",
         "sao.commands.resume",
-        "sao.commands.training",
+        "sao.training.trainer",
         "sklearn.datasets",
         "torch._dynamo",
         "PIL.Image",

@@ -95,7 +95,7 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
 def _data(run: "Run", model: "Model", other: str | None) -> "Dataset":
     from sao import distributed, processes
     from sao.commands.inputs import open_split_for
-    from sao.commands.training import open_run_data
+    from sao.training.trainer import open_run_data
 
     if other is None:
         return open_run_data(run)[1].dataset
@@ -137,8 +137,8 @@ def _report(
     verbose: bool,
 ) -> None:
     """The table, the file and the sentence."""
-    from sao.commands.summary import rows_said
     from sao.evaluation import as_grid, as_protocols, as_table, merged, write_json
+    from sao.training.summary import rows_said
 
     metrics = [*of_features, *generated]
     if found is not None:
@@ -157,8 +157,7 @@ def _report(
 
 def _refresh_page(run: "Run", model: "Model", dataset: "Dataset", found: "Evaluation | None") -> None:
     """What the run's own file of metrics says now is shown on its page too."""
-    from sao.commands.report import refreshed
-    from sao.commands.summary import write_verdict
+    from sao.training.summary import refreshed, write_verdict
 
     if found is not None and found.verdict is not None:
         write_verdict(run, model.step, found.verdict)

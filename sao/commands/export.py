@@ -58,10 +58,10 @@ def _latents(model: "Model") -> np.ndarray:
 def _samples(model: "Model", given: str, data: str | None) -> tuple[np.ndarray, str]:
     """Held-out samples of the run, or samples of other data, as `Model.embed` takes them; else random ones."""
     from sao.commands.inputs import open_for
-    from sao.commands.training import open_run_data
     from sao.data.samples import Images
     from sao.models import run_folder
     from sao.training.run_folder import Run
+    from sao.training.trainer import open_run_data
 
     run = Run.open(run_folder(given))
     if data is not None:

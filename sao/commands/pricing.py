@@ -62,7 +62,7 @@ class Price:
 
 def price_run(config: Config, automatic: dict[str, str] | None = None) -> int:
     """Print what `sao train` would print before it begins, then the price."""
-    from sao.commands.training import describe
+    from sao.training.trainer import describe
 
     data = _data(config)
     reasons: list[str] = []
@@ -103,7 +103,7 @@ def _price(config: Config, data: Priced) -> Price:
 
 
 def _data(config: Config) -> Priced:
-    from sao.commands.training import open_config_data
+    from sao.training.trainer import open_config_data
 
     try:
         opened = open_config_data(config, download=False)

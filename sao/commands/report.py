@@ -8,8 +8,6 @@ from sao.commands.output import warn, writable
 from sao.errors import InputError
 
 if TYPE_CHECKING:  # torch comes with it
-    from sao.data.samples import Dataset
-    from sao.model import Model
     from sao.report.build import Shown
     from sao.training.run_folder import Run
 
@@ -58,8 +56,8 @@ def names_of(runs: "list[Run]") -> list[str]:
 def _opened(run: "Run", name: str, stages) -> "Shown":
     """A run whose data is gone is shown without its map."""
     import sao
-    from sao.commands.training import open_run_data
     from sao.report.build import Shown
+    from sao.training.trainer import open_run_data
 
     stages(f"opening {name}")
     model = sao.load(run.folder, report=warn)
@@ -69,21 +67,3 @@ def _opened(run: "Run", name: str, stages) -> "Shown":
     except InputError as error:
         warn(f"the map of {name} is left out: {error}")
     return Shown(run, model, dataset, name)
-
-
-def refreshed(run: "Run", model: "Model", dataset: "Dataset") -> Path | None:
-    """The report of a run that was trained or evaluated just now; a report that cannot be made must not end what was done."""
-    from sao.engine.interrupt import interruptible
-    from sao.report.build import AT_END, REPORT, STAGES, Shown, write_report
-    from sao.training.log import Stages
-
-    target, stages = run.folder / REPORT, Stages("report", of=STAGES + 1)
-    try:
-        shown = Shown(run, model, dataset, run.folder.resolve().name)
-        interruptible(lambda: write_report(target, [shown], AT_END, stages))
-    except Exception as error:
-        warn(f"{target} was not made: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
-        return None
-    finally:
-        stages.end()
-    return target

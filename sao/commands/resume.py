@@ -20,7 +20,7 @@ def run(arguments: Namespace) -> int:
     from sao import processes
 
     with processes.joined(config.train.device, config.train.timeout_seconds):
-        from sao.commands.training import resume
+        from sao.training.trainer import resume
 
         return resume(run.folder, arguments.source, config)
 

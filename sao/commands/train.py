@@ -14,8 +14,8 @@ def run(arguments: Namespace) -> int:
     from sao import distributed, processes  # torch, which takes seconds, only once the arguments are known to be good
 
     with processes.joined(config.train.device, config.train.timeout_seconds):
-        from sao.commands.training import price, start
         from sao.other_runs import with_other_runs
+        from sao.training.trainer import price, start
 
         config = with_other_runs(config)
         if arguments.dry_run:

@@ -13,7 +13,6 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from sao.commands.training import open_run_data
 from sao.data.samples import Dataset
 from sao.engine.evaluate import Plan, chosen_rows, measure, representations, weights_used
 from sao.files import write_text
@@ -22,6 +21,7 @@ from sao.reproduce.figure2.measure import tsne
 from sao.reproduce.figure2.numbers import unit
 from sao.reproduce.runs import check_out
 from sao.training.run_folder import Run
+from sao.training.trainer import open_run_data
 
 SHOWN = 2000  # held-out samples
 PLAN = Plan(("svm", "kmeans"), unlabelled=("effective_rank",))

@@ -148,7 +148,7 @@ def test_a_disk_that_fails_in_the_middle_is_one_line(tmp_path, monkeypatch, caps
         read(array, chosen, into)
 
     monkeypatch.setattr(read_ahead, "read_rows", failing)
-    monkeypatch.setattr("sao.commands.training.open_config_data", lambda config: SimpleNamespace(**opened))
+    monkeypatch.setattr("sao.training.trainer.open_config_data", lambda config: SimpleNamespace(**opened))
     opened = {"dataset": mapped_digits(tmp_path), "notes": [], "skipped": [], "standardiser": None}
     out = tmp_path / "run"
     assert main(["train", *tiny.words(method="supervised"), "--out", str(out)]) == 2

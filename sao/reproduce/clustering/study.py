@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from sao import config as configuration
-from sao.commands.training import open_config_data
 from sao.data.samples import Dataset
 from sao.engine.evaluate import ChosenRows, weights_used
 from sao.engine.features import extract
@@ -36,6 +35,7 @@ from sao.training.device import choose_device, set_threads
 from sao.training.log import clock
 from sao.training.loop import Diverged, new_method
 from sao.training.run_folder import Run
+from sao.training.trainer import open_config_data
 
 EPOCHS = "epochs.json"
 Parts = tuple[Features, Features]  # of the training part, and of the test part, which is scored

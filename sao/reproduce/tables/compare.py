@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from sao.automatic import choose_options
-from sao.commands.training import check_apart, open_config_data
 from sao.config import Config, load_preset
 from sao.data.samples import Dataset
 from sao.errors import InputError
 from sao.evaluation.suite import FEWEST
 from sao.reproduce.tables.cells import REFERENCE, Cell, Row, Table, applying, check_options, chosen_rows, controls
 from sao.reproduce.tables.table1 import ours, two_view_learners
+from sao.training.trainer import check_apart, open_config_data
 
 PRESET = "own"
 NOTES = (

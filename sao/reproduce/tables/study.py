@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sao import config as configuration
-from sao.commands.training import open_config_data
 from sao.data.samples import Dataset
 from sao.evaluation.result import Metric, write_json
 from sao.methods import Method
@@ -22,6 +21,7 @@ from sao.reproduce.tables.writing import DIVERGED, read_result, write_table
 from sao.training.device import choose_device, set_threads
 from sao.training.log import clock
 from sao.training.loop import Diverged, new_method
+from sao.training.trainer import open_config_data
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The table at the end of a run: what was learnt beside doing nothing, and what to type next."""
 
 import json
+import sys
 import warnings
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from sao.evaluation.result import as_grid, write_json
 from sao.evaluation.verdict import Verdict
 from sao.files import write_text
 from sao.methods import Method
+from sao.model import Model
 from sao.training.log import Log, Stages, clock
 from sao.training.loop import new_method
 from sao.training.run_folder import Run
@@ -66,10 +68,24 @@ def write_verdict(run: Run, step: int, verdict: Verdict) -> None:
 def _report(run: Run, config: Config, dataset: Dataset, method: Method) -> Path | None:
     if not config.log.report:
         return None
-    from sao.commands.report import refreshed
-    from sao.model import Model
-
     return refreshed(run, Model(config, run.facts, method, config.steps_for(len(dataset.train))), dataset)
+
+
+def refreshed(run: Run, model: Model, dataset: Dataset) -> Path | None:
+    """The report of a run that was trained or evaluated just now; a report that cannot be made must not end what was done."""
+    from sao.report.build import AT_END, REPORT, STAGES, Shown, write_report
+
+    target, stages = run.folder / REPORT, Stages("report", of=STAGES + 1)
+    try:
+        shown = Shown(run, model, dataset, run.folder.resolve().name)
+        interruptible(lambda: write_report(target, [shown], AT_END, stages))
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        print(f"sao: warning: {target} was not made: {reason}", file=sys.stderr, flush=True)
+        return None
+    finally:
+        stages.end()
+    return target
 
 
 def _evaluated(config: Config, dataset: Dataset, method: Method, stages: Stages) -> Evaluation:

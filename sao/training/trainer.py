@@ -12,8 +12,6 @@ import torch
 
 from sao import config as configuration
 from sao import distributed, processes
-from sao.commands.changes import described_changes
-from sao.commands.summary import print_summary
 from sao.config import Config
 from sao.data.open import open_data
 from sao.data.sources import NAMES
@@ -23,11 +21,13 @@ from sao.methods import Method
 from sao.other_runs import begin
 from sao.training import checkpoint
 from sao.training.bar import Bar
+from sao.training.changes import described_changes
 from sao.training.data_place import with_data
 from sao.training.device import choose_device, fixed_choices, set_threads
 from sao.training.log import Log, check_tensorboard
 from sao.training.loop import Diverged, Interrupted, new_method, train
 from sao.training.run_folder import DataFacts, Run, check_free
+from sao.training.summary import print_summary
 
 SKIPPED, LAUNCH = "skipped.tsv", "launch.txt"
 
