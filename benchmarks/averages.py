@@ -25,8 +25,8 @@ from sao.other_runs import begin
 from sao.training.device import choose_device, set_threads
 from sao.training.log import Log
 from sao.training.loop import Diverged, new_method, train
+from sao.training.run_data import open_config_data
 from sao.training.run_folder import DataFacts, Run
-from sao.training.trainer import open_config_data
 
 DECAYS = (0.0, 0.9, 0.97, 0.99, 0.997, 0.999)  # 0 is the network itself
 

@@ -16,7 +16,7 @@ import sao
 from sao.data.samples import Images
 from sao.evaluation.kmeans import best_kmeans
 from sao.report.layout import layout
-from sao.training.trainer import open_config_data
+from sao.training.run_data import open_config_data
 
 INK = "#22252a"
 SHOWN = 420  # thumbnails on the map: more would cover one another

@@ -35,9 +35,10 @@ from sao.errors import InputError
 from sao.evaluation import Features, evaluate
 from sao.methods import Method, structural
 from sao.reproduce.pool import run_each
-from sao.reproduce.runs import check_folder, train_run
+from sao.reproduce.runs import check_folder
 from sao.training.loop import Diverged
-from sao.training.trainer import open_config_data
+from sao.training.run_data import open_config_data
+from sao.training.trainer import train_run
 
 METRICS = ("kmeans", "kmeans_best", "nmi", "svm", "knn1")
 MANIFOLD = ("manifold", "manifold_nmi")

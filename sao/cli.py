@@ -47,7 +47,7 @@ def build_parser() -> Parser:
 
     def command(name: str, summary: str, options: bool = False) -> Parser:
         added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-        added.set_defaults(takes_options=options)
+        added.set_defaults(takes_options=options, computes=True)
         if options:
             added.epilog = (
                 "Every option of the configuration is a flag too, for example --train.batch 64. `sao options` lists them, "
@@ -83,9 +83,11 @@ def _add_learning(command: AddCommand) -> None:
 
     presets = command("presets", "list the presets, or show one with every option")
     presets.add_argument("name", nargs="?", help="one of them (default: the list)")
+    presets.set_defaults(computes=False)
 
     options = command("options", "what can be set: every option with its meaning, default and range")
     options.add_argument("group", metavar="GROUP", nargs="?", help="data, train, log, method, encoder, or the name of a method")
+    options.set_defaults(computes=False)
 
 
 def _add_use(command: AddCommand) -> None:
@@ -153,13 +155,6 @@ def _add_use(command: AddCommand) -> None:
     ship.add_argument("-o", "--output", required=True, help="a new folder, which every command then takes for RUN")
     ship.add_argument("--half", action="store_true", help="keep weights in 16 bits, if features and samples stay the same")
     ship.add_argument("--licence", default="not stated", help="of the weights, for the model card (default: not stated)")
-    _add_checkpoint(evaluate, embed, cluster, sample, export, ship)
-
-
-def _add_checkpoint(*readers: Parser) -> None:
-    said = "newest (the default), or steadiest: of the evaluation at which clusters agreed best, chosen without labels"
-    for reader in readers:
-        reader.add_argument("--checkpoint", choices=("newest", "steadiest"), default="newest", help=said)
 
 
 def _add_study(command: AddCommand) -> None:
@@ -280,7 +275,8 @@ def main(arguments: list[str] | None = None) -> int:
             name = f"sao {parsed.command}"
             raise InputError(f"{name} does not take {wrong}{near}; `{name} --help` shows what it takes")
         parsed.options = options
-        choose_how_threads_wait()
+        if parsed.computes:
+            choose_how_threads_wait()
         return importlib.import_module(f"sao.commands.{parsed.command}").run(parsed) or 0
     except InputError as error:
         if os.environ.get("RANK", "0") == "0":  # what is wrong before processes meet is wrong for all that torchrun started

@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sao import model as models
 from sao.automatic import choose_options
 from sao.config import Config, build, load_preset
-from sao.data.batches import Batches
 from sao.data.objects import holds_pictures, pictures_of
 from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.data.split import encode_labels
@@ -29,19 +28,17 @@ from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
 from sao.evaluation.manifold import Manifold, check_algorithm, manifold_clusters
 from sao.evaluation.neighbours import majority, nearest
 from sao.files import write_text
-from sao.methods import FeatureName, Method, NonFiniteError
+from sao.methods import FeatureName, Method
 from sao.model import Model, check_feature
 from sao.training import checkpoint
-from sao.training.device import arrange_passes, choose_bfloat16, choose_device, set_threads
-from sao.training.log import Progress
-from sao.training.loop import Diverged, new_method
+from sao.training.device import choose_device
+from sao.training.loop import Diverged
 from sao.training.run_folder import DataFacts, Run
-from sao.training.schedule import LearningRates
-from sao.training.step import make_step
+from sao.training.trainer import fit
 
 SOURCE = "an array in memory"  # stands in a saved run where a path would
 LENGTH_SCALE = 16.0
-LOOK_EVERY = 10  # steps after which losses and gradients are looked at
+LOWER = 'set options={"method.discriminator_optimiser.learning_rate": …} lower'  # advice where a training diverged
 VOTERS = 10  # training samples that are asked for the cluster of a new one
 FACTS, ARRAYS = "estimator.json", "estimator.safetensors"
 
@@ -128,14 +125,8 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         asked = load_preset("own", by_hand)
         samples, standardiser = self._prepared(x, asked.seed)
         config, self.notes_ = choose_options(asked, samples, by_hand.keys())
-        dataset = Dataset(SOURCE, samples, samples)
-        set_threads(config.train.threads)
-        device = choose_device(config.train.device)
-        method = new_method(config, dataset, device)
-        arrange_passes(method, config.train, choose_bfloat16(config.train.precision, device))
-        self.n_steps_ = self._train(method, config, samples)
-        facts = DataFacts.of(dataset, None if standardiser is None else standardiser.to_dict())
-        self._use(Model(config, facts, method, self.n_steps_))
+        self._use(self._trained(config, samples, standardiser))
+        self.n_steps_ = self.model_.step
         self._find_clusters(self._features(samples), int(clusters), config.seed)
         return self
 
@@ -289,32 +280,18 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         standardiser = Standardiser.fit(rows, [str(name) for name in names], LENGTH_SCALE, seed)
         return Vectors(standardiser.apply(rows)), standardiser
 
-    def _train(self, method: Method, config: Config, samples: Samples) -> int:
-        """Make the steps; how many were made."""
-        total, batch = config.steps_for(len(samples)), config.train.batch
-        batches = Batches(samples, next(method.parameters()).device)
-        progress = Progress(0, total, batch, shown=bool(self.verbose))
-        rates = LearningRates(method.optimisers, config.train.schedule, total, config.warmup_steps_for(len(samples)))
+    def _trained(self, config: Config, samples: Samples, standardiser: Standardiser | None) -> Model:
         for note in self.notes_ if self.verbose else []:
             print(note)
-        done = 0
+        about = None if standardiser is None else standardiser.to_dict()
         try:
-            for step in range(total):
-                rates.set(step)
-                make_step(method, batches, config.seed, batch, step)
-                done = step + 1
-                progress.update(done, "")
-                if done % LOOK_EVERY == 0 or done == total:
-                    method.check_finite()
-        except KeyboardInterrupt:
-            warnings.warn(f"interrupted after {done} of {total} steps; the model is usable as it is", stacklevel=3)
-        except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
-            advice = 'set options={"method.discriminator_optimiser.learning_rate": …} lower'
-            step = error.step if isinstance(error, NonFiniteError) and error.step is not None else done
-            raise Diverged(step + 1, str(error).splitlines()[0], advice) from None
-        finally:
-            progress.end_line()
-        return done
+            model = fit(config, Dataset(SOURCE, samples, samples), about, shown=bool(self.verbose))
+        except Diverged as error:
+            raise Diverged(error.step, error.what, LOWER) from None
+        total = config.steps_for(len(samples))
+        if model.step < total:
+            warnings.warn(f"interrupted after {model.step} of {total} steps; the model is usable as it is", stacklevel=3)
+        return model
 
     def _use(self, model: Model) -> None:
         self.model_ = model

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from sao.config import load_preset
 from sao.data.objects import IN_MEMORY, readable
 from sao.errors import InputError
 from sao.model import Model, load
+from sao.training.loop import Interrupted
 from sao.training.trainer import start
 
 
@@ -35,7 +37,6 @@ def train(
     if steps is not None:
         by_hand["train.steps"] = str(steps)
     config = load_preset("own", by_hand)
-    code = start(config, Path(out), overwrite, by_hand, None if named else readable(data, labels))
-    if code not in (0, 130):  # 130: it was interrupted, and what was learnt is kept
-        raise InputError(f"the training in {out} did not end well; what was said is in {Path(out) / 'log.txt'}")
+    with suppress(Interrupted, KeyboardInterrupt):  # what was learnt is kept
+        start(config, Path(out), overwrite, by_hand, None if named else readable(data, labels))
     return load(Path(out))

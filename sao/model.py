@@ -194,20 +194,16 @@ def load(
     device: str = "auto",
     weights: Literal["ema", "raw"] = "ema",
     report: Callable[[str], None] = warnings.warn,
-    checkpoint: Literal["newest", "steadiest"] = "newest",
 ) -> Model:
-    """The model of a run folder, from its newest whole checkpoint; its moving averages, or the raw networks.
+    """The model of a run folder, from its latest whole checkpoint; its moving averages, or the raw networks.
 
     Also a model that comes with the package, by its name; a run of that name in the current folder comes first.
 
-    A damaged checkpoint is passed over and reported. "steadiest" is the one at whose evaluation clusters agreed best.
+    A damaged checkpoint is passed over and reported.
     """
     run = Run.open(run_folder(folder, report))
     config, facts = run.config, run.facts
     if run.is_copy and weights == "raw":
         raise InputError(f"{folder} holds moving averages only: it has no raw weights")
-    if checkpoint == "steadiest" and not run.steadiest.is_dir():
-        raise InputError(f"{run.folder} kept no steadiest checkpoint: it was evaluated less than twice while it was trained")
-    checkpoints = run.checkpoints if checkpoint == "newest" else run.steadiest
-    method, step = newest_method(config, facts, checkpoints, choose_device(device), weights == "raw", report)
+    method, step = newest_method(config, facts, run.checkpoints, choose_device(device), weights == "raw", report)
     return Model(config, facts, None, step, method)

@@ -22,7 +22,8 @@ from torch.distributed import PrefixStore, Store, rendezvous  # pyright: ignore[
 from sao import distributed
 from sao.errors import InputError
 
-LOST = 4  # exit code where another process went away; 2 is an error of input, 3 a run that diverged
+# Exit codes beside 2, an error of input: a run that diverged; another process, or the folder of a run, that went away
+DIVERGED, LOST = 3, 4
 JOIN_SECONDS = 600  # for machines that start at different times
 Result = TypeVar("Result")
 

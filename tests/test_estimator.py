@@ -260,7 +260,7 @@ def test_in_a_pipeline_and_a_grid():
 @pytest.mark.parametrize(("owner", "name"), [(Structural, "step"), (MemoryBank, "push"), (MovingAverage, "update")])
 @pytest.mark.usefixtures("table")  # torch warns of itself when it is first used in forward mode, and must not do so here
 def test_ctrl_c_keeps_what_was_learnt(monkeypatch, owner, name):
-    """Also between the update of one player and of the other."""
+    """After the step in which it was typed, in whatever place of the step that was."""
     function, calls = getattr(owner, name), 0
 
     def interrupted(*args, **kwargs):
@@ -274,7 +274,7 @@ def test_ctrl_c_keeps_what_was_learnt(monkeypatch, owner, name):
     estimator = StructuralEmbedding(3, steps=10_000, random_state=0)
     with pytest.warns(UserWarning, match="interrupted after"):
         estimator.fit(ROWS)
-    assert 2 < estimator.n_steps_ < 8
+    assert 2 < estimator.n_steps_ <= 8
     assert adjusted_rand_score(estimator.labels_, LABELS) > 0.5
     assert np.isfinite(estimator.sample(2)).all()
     assert estimator.set_params(steps=1).fit(ROWS).n_steps_ == 1

@@ -149,7 +149,7 @@ def for_data(config: Config, by_hand: dict[str, str] | None = None) -> tuple[Con
         size = config.data.size or size
         return config, (channels, size, size), samples
     from sao.automatic import choose_options
-    from sao.training.trainer import open_config_data
+    from sao.training.run_data import open_config_data
 
     train = open_config_data(config).dataset.train
     if by_hand is not None:

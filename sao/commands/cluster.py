@@ -23,7 +23,7 @@ def run(arguments: Namespace) -> None:
 
     if arguments.manifold is not None:
         check_algorithm(arguments.manifold)
-    model = sao.load(arguments.run, report=warn, checkpoint=arguments.checkpoint)
+    model = sao.load(arguments.run, report=warn)
     samples = open_for(model, arguments.data)
     features = model.embed(samples, feature=arguments.feature, progress=Bar("embedding", "samples"))
     stages = Stages("clustering", of=2 if k is None else 1)

@@ -291,21 +291,14 @@ def _train(folder: Path) -> str:
     import sao
     from sao.config import load_preset
     from sao.data.sources import digits
-    from sao.training.device import choose_device
-    from sao.training.log import Log
-    from sao.training.loop import new_method, train
-    from sao.training.run_folder import DataFacts, Run
+    from sao.training.run_folder import Run
+    from sao.training.trainer import train_run
 
-    config, dataset = load_preset("digits", TINY), digits()
-    method = new_method(config, dataset, choose_device("auto"))
-    run, log = Run.create(folder, config, DataFacts.of(dataset)), Log(folder)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):  # the progress of two steps is no news
-            train(run, config, dataset, method, log)
-    finally:
-        log.close()
+    dataset = digits()
+    with contextlib.redirect_stdout(io.StringIO()):  # the progress of two steps is no news
+        train_run(folder, load_preset("digits", TINY), dataset)
     sao.load(folder).embed(dataset.test)
-    row = run.rows()[-1]
+    row = Run(folder).rows()[-1]
     return f"distance {row['generator/distance']:.3f}, Jacobian norm {row['discriminator/jacobian_norm']:.3f}"
 
 

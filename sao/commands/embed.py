@@ -28,7 +28,7 @@ def run(arguments: Namespace) -> None:
     from sao.commands.inputs import open_with_splits
     from sao.training.bar import Bar
 
-    model = sao.load(arguments.run, report=warn, checkpoint=arguments.checkpoint)
+    model = sao.load(arguments.run, report=warn)
     samples, splits = open_with_splits(model, arguments.data)
     features = model.embed(samples, arguments.feature, progress=Bar("embedding", "samples"))
     names = list(samples.names) if samples.names is not None else [str(i) for i in range(len(samples))]

@@ -67,7 +67,7 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
     from sao.engine.evaluate import representations, weights_used
     from sao.engine.features import extract_together
 
-    model = sao.load(run.folder, weights=arguments.weights, report=warn, checkpoint=arguments.checkpoint)
+    model = sao.load(run.folder, weights=arguments.weights, report=warn)
     target = Path(arguments.output or _default_file(run, model.step, arguments))
     before = processes.main_only(lambda: _before(target, run))
     dataset = _data(run, model, arguments.data)
@@ -95,7 +95,7 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
 def _data(run: "Run", model: "Model", other: str | None) -> "Dataset":
     from sao import distributed, processes
     from sao.commands.inputs import open_split_for
-    from sao.training.trainer import open_run_data
+    from sao.training.run_data import open_run_data
 
     if other is None:
         return open_run_data(run)[1].dataset

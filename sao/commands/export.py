@@ -27,7 +27,7 @@ def run(arguments: Namespace) -> None:
     writable(target / "weights.safetensors" if target.suffix == "" else target)
     import sao
 
-    model = sao.load(arguments.run, device="cpu", report=warn, checkpoint=arguments.checkpoint)
+    model = sao.load(arguments.run, device="cpu", report=warn)
     if arguments.generator:
         whole, inputs = whole_generator(model), _latents(model)
         said = f"{CHECKED} latents"
@@ -60,8 +60,8 @@ def _samples(model: "Model", given: str, data: str | None) -> tuple[np.ndarray, 
     from sao.commands.inputs import open_for
     from sao.data.samples import Images
     from sao.models import run_folder
+    from sao.training.run_data import open_run_data
     from sao.training.run_folder import Run
-    from sao.training.trainer import open_run_data
 
     run = Run.open(run_folder(given))
     if data is not None:

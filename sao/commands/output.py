@@ -1,7 +1,8 @@
-"""What commands write: files, checked before the work starts, and warnings."""
+"""What commands write: files, checked before the work starts, warnings, and how a training ended."""
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from sao.errors import InputError
@@ -21,3 +22,22 @@ def writable(target: Path) -> None:
 
 def warn(line: str) -> None:
     print(f"sao: warning: {line}", file=sys.stderr, flush=True)
+
+
+def exit_code(training: Callable[[], None]) -> int:
+    """Of a training, which has logged how it ended; what was an error is said here."""
+    from sao import processes  # torch comes with it
+    from sao.training.loop import Diverged, Interrupted
+    from sao.training.trainer import RunGone
+
+    try:
+        training()
+    except (Interrupted, KeyboardInterrupt):
+        return 130
+    except Diverged as error:
+        processes.say_once(str(error))
+        return processes.DIVERGED
+    except RunGone as error:
+        processes.say_once(str(error))
+        return processes.LOST
+    return 0

@@ -10,12 +10,15 @@ from sao.data.image_files import FRAME
 from sao.data.samples import Dataset, Frames, Images
 from sao.data.user_files import Opened
 from sao.errors import InputError
+from sao.other_runs import with_other_runs
 from sao.report.price import report_seconds
 from sao.training import checkpoint
 from sao.training.cost import StepCost, evaluation_seconds, memory_of, run_memory, step_cost
 from sao.training.device import choose_device
 from sao.training.log import clock
 from sao.training.loop import check_batch
+from sao.training.run_data import open_config_data
+from sao.training.trainer import describe
 
 # (samples, size, channels, held out, classes) of the paper's data sets, to price a run where the data is not at hand.
 KNOWN = {
@@ -60,10 +63,9 @@ class Price:
         return self.steps * self.step.seconds
 
 
-def price_run(config: Config, automatic: dict[str, str] | None = None) -> int:
+def price_run(config: Config, automatic: dict[str, str] | None = None) -> None:
     """Print what `sao train` would print before it begins, then the price."""
-    from sao.training.trainer import describe
-
+    config = with_other_runs(config)
     data = _data(config)
     reasons: list[str] = []
     if automatic is not None and data.at_hand:
@@ -84,7 +86,6 @@ def price_run(config: Config, automatic: dict[str, str] | None = None) -> int:
     print(f"memory      {_memory(config, price)}")
     disk = price.checkpoint * (config.log.keep + 1)
     print(f"disk        {disk / 1e9:.2f} GB for {config.log.keep} checkpoints and the one being written")
-    return 0
 
 
 def price(config: Config) -> Price:
@@ -103,8 +104,6 @@ def _price(config: Config, data: Priced) -> Price:
 
 
 def _data(config: Config) -> Priced:
-    from sao.training.trainer import open_config_data
-
     try:
         opened = open_config_data(config, download=False)
     except InputError:

@@ -57,7 +57,7 @@ def _opened(run: "Run", name: str, stages) -> "Shown":
     """A run whose data is gone is shown without its map."""
     import sao
     from sao.report.build import Shown
-    from sao.training.trainer import open_run_data
+    from sao.training.run_data import open_run_data
 
     stages(f"opening {name}")
     model = sao.load(run.folder, report=warn)

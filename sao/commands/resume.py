@@ -1,9 +1,10 @@
-"""sao resume: go on from the newest whole checkpoint, with other options where some are given."""
+"""sao resume: go on from the latest whole checkpoint, with other options where some are given."""
 
 from argparse import Namespace
 from collections.abc import Mapping
 
 from sao import config as configuration
+from sao.commands.output import exit_code
 from sao.config import Config
 from sao.errors import InputError
 from sao.models import run_folder
@@ -22,7 +23,7 @@ def run(arguments: Namespace) -> int:
     with processes.joined(config.train.device, config.train.timeout_seconds):
         from sao.training.trainer import resume
 
-        return resume(run.folder, arguments.source, config)
+        return exit_code(lambda: resume(run.folder, arguments.source, config))
 
 
 def changed_config(config: Config, options: Mapping[str, str]) -> Config:

@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> None:
     run = Run.open(run_folder(arguments.run, warn))
     if run.is_copy:
         raise InputError(f"{run.folder} is such a copy already: copy the folder")
-    model = sao.load(run.folder, device="cpu", report=warn, checkpoint=arguments.checkpoint)
+    model = sao.load(run.folder, device="cpu", report=warn)
     config = shared_config(model.config, model.facts.name)
     check_no_paths(config)
     parts = model.parts

@@ -4,6 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from sao import config as configuration
+from sao.commands.output import exit_code
 from sao.config import Config
 from sao.errors import InputError
 from sao.presets import preset_names
@@ -14,16 +15,16 @@ def run(arguments: Namespace) -> int:
     from sao import distributed, processes  # torch, which takes seconds, only once the arguments are known to be good
 
     with processes.joined(config.train.device, config.train.timeout_seconds):
-        from sao.other_runs import with_other_runs
-        from sao.training.trainer import price, start
+        from sao.training.trainer import start
 
-        config = with_other_runs(config)
         if arguments.dry_run:
             if distributed.world_size() > 1:
                 raise InputError("--dry-run prices one process: leave torchrun out")
-            return price(config, _by_hand(arguments))
+            from sao.commands.pricing import price_run
+
+            return exit_code(lambda: price_run(config, _by_hand(arguments)))
         out = Path(f"runs/{_name(arguments)}" if arguments.out is None else arguments.out)
-        return start(config, out, arguments.overwrite, _by_hand(arguments))
+        return exit_code(lambda: start(config, out, arguments.overwrite, _by_hand(arguments)))
 
 
 def _by_hand(arguments: Namespace) -> dict[str, str] | None:

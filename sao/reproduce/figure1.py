@@ -20,8 +20,8 @@ from sao.model import Model, load
 from sao.reproduce.figure2.measure import tsne
 from sao.reproduce.figure2.numbers import unit
 from sao.reproduce.runs import check_out
+from sao.training.run_data import open_run_data
 from sao.training.run_folder import Run
-from sao.training.trainer import open_run_data
 
 SHOWN = 2000  # held-out samples
 PLAN = Plan(("svm", "kmeans"), unlabelled=("effective_rank",))

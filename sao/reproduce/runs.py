@@ -1,36 +1,10 @@
-"""The runs of a study: ordinary run folders, each begun, or gone on with where it was stopped."""
+"""The folders of a study's runs: ordinary run folders, checked before anything is trained there."""
 
 from pathlib import Path
 
 from sao.config import Config
-from sao.data.samples import Dataset
 from sao.errors import InputError
-from sao.methods import Method
-from sao.other_runs import begin
-from sao.training import checkpoint
-from sao.training.device import choose_device, set_threads
-from sao.training.log import Log
-from sao.training.loop import new_method, train
-from sao.training.run_folder import DataFacts, Run
-
-
-def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:
-    """The method at the end of its run; nothing is left to do for a complete one."""
-    set_threads(config.train.threads)
-    method = new_method(config, dataset, choose_device(config.train.device))
-    with Run(folder).held():
-        begun = checkpoint.steps_in(folder / "checkpoints")
-        if not begun:  # or killed before its first checkpoint: it starts anew
-            begin(method)
-        run = Run.open(folder) if begun else Run.create(folder, config, DataFacts.of(dataset), overwrite=True)
-        first = checkpoint.load_newest(run.checkpoints, method, print) if begun else 0
-        run.cut_metrics(first)
-        log = Log(run.folder)
-        try:
-            train(run, config, dataset, method, log, first)
-        finally:
-            log.close()
-    return method
+from sao.training.run_folder import Run
 
 
 def check_folder(folder: Path, config: Config) -> None:

@@ -8,16 +8,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from sao.config import Config, build
-from sao.data.batches import Batches
 from sao.data.samples import Dataset, Samples
 from sao.engine.evaluate import WATCHED
 from sao.engine.evaluation_cost import predicted_memory, predicted_seconds
 from sao.machine import held_memory, peak_memory, reset_peak_memory, usable_memory
 from sao.methods import Method
 from sao.training import checkpoint
-from sao.training.device import arrange_passes, choose_bfloat16, choose_device, set_threads
-from sao.training.loop import check_batch, new_method
-from sao.training.step import make_step
+from sao.training.device import choose_device, set_threads
+from sao.training.loop import Steps, check_batch, new_method
 
 WITH_CLUSTERS = (*(WATCHED.metrics or ()), "cluster_agreement")  # what watching takes, steadiness included
 AFFORDABLE_SECONDS = 10.0  # of one step
@@ -111,16 +109,16 @@ def _trial(config: Config, dataset: Dataset, batch: int) -> Trial:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it has to say is said when the run's own learner is built
         method = new_method(config, dataset, device)
-    arrange_passes(method, config.train, choose_bfloat16(config.train.precision, device))
-    batches, times = Batches(dataset.train, device), []
-    for step in range(MOST_TIMED + 1):
-        started = time.perf_counter()
-        scalars = make_step(method, batches, config.seed, batch, step)
-        float(next(iter(scalars.values())))  # waits for the device
-        times.append(time.perf_counter() - started)
-        whole = (len(times) - 1) % method.cycle == 0  # steps that do more than others count with their share
-        if len(times) > FEWEST_TIMED and sum(times[1:]) > TIMED_SECONDS and whole:
-            break
+    times = []
+    with Steps(config, dataset, method) as steps:
+        for step in range(MOST_TIMED + 1):
+            started = time.perf_counter()
+            scalars = steps.make(step, check=False)
+            float(next(iter(scalars.values())))  # waits for the device
+            times.append(time.perf_counter() - started)
+            whole = (len(times) - 1) % method.cycle == 0  # steps that do more than others count with their share
+            if len(times) > FEWEST_TIMED and sum(times[1:]) > TIMED_SECONDS and whole:
+                break
     memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_memory()
     cycles = [times[start : start + method.cycle] for start in range(1, len(times), method.cycle)]
     seconds = statistics.median(sum(cycle) / len(cycle) for cycle in cycles)

@@ -2,14 +2,24 @@
 
 import importlib.util
 import json
+import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from sao.errors import InputError
 from sao.training.bar import Bar
 
 BAR_LENGTH = 20  # letters
+
+
+class FolderGone(Exception):
+    """The folder of a run was deleted or moved while the run was trained; noticed after a step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(step)
+        self.step = step
 
 
 class Log:
@@ -31,11 +41,23 @@ class Log:
         """One line of JSON. What depends on the clock is named time/…; the rest is the same for the same seed."""
         if self._metrics is None:
             return
+        self.check(step)
         self._metrics.write(json.dumps({"step": step, **scalars}) + "\n")
         self._metrics.flush()
         if self._board is not None:
             for name, value in scalars.items():
                 self._board.add_scalar(name, value, step)
+
+    def check(self, step: int) -> None:
+        """Notice that the folder has gone: a file that was deleted takes every row without an error."""
+        if self._metrics is None:
+            return
+        try:
+            there = os.path.samestat(os.fstat(self._metrics.fileno()), os.stat(self._metrics.name))
+        except OSError:
+            there = False
+        if not there:
+            raise FolderGone(step)
 
     def say(self, line: str) -> None:
         if self._text is None:
@@ -53,7 +75,8 @@ class Log:
     def close(self) -> None:
         for file in (self._metrics, self._text, self._board):
             if file is not None:
-                file.close()
+                with suppress(OSError):  # every line was flushed when it was written; a full disk has been reported then
+                    file.close()
 
 
 def check_tensorboard() -> None:

@@ -4,9 +4,10 @@ had happened, because every random draw is a function of the step and the checkp
 import os
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Self
 
 import torch
 
@@ -15,7 +16,6 @@ from sao.config import Config
 from sao.data.batches import Batches
 from sao.data.samples import Dataset, Samples
 from sao.engine.pictures import save_samples
-from sao.engine.steadiest import Steadiest
 from sao.errors import InputError
 from sao.methods import Method, NonFiniteError
 from sao.methods.method import Scalars
@@ -26,22 +26,31 @@ from sao.training.log import Log, Progress
 from sao.training.run_folder import Run
 from sao.training.schedule import LearningRates
 from sao.training.step import make_step
-from sao.training.validation import watch
+from sao.training.validation import validate
+
+DIFFERENT = "the processes have different weights"
 
 
 class Interrupted(Exception):
-    """The run was asked to stop; its state is saved."""
+    """The training was asked to stop after a step; the state of a run is saved."""
+
+    def __init__(self, step: int, total: int) -> None:
+        super().__init__(step, total)
+        self.step, self.total = step, total
+
+    def __str__(self) -> str:
+        return f"stopped after step {self.step} of {self.total}"
 
 
 class Diverged(RuntimeError):
     """A loss or a gradient became NaN or inf, or the processes do not have the same weights any more, at a step."""
 
-    def __init__(self, step: int, what: str, advice: str) -> None:
+    def __init__(self, step: int, what: str, advice: str = "") -> None:
         super().__init__(step, what, advice)
         self.step, self.what, self.advice = step, what, advice
 
     def __str__(self) -> str:
-        return f"step {self.step}: {self.what}; {self.advice}"
+        return f"step {self.step}: {self.what}" + (f"; {self.advice}" if self.advice else "")
 
 
 def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method:
@@ -50,33 +59,58 @@ def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method
     return config.build_method(dataset.train.shape, len(dataset.train), dataset.classes).to(device)
 
 
-def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, first: int = 0) -> None:
-    """Make the steps from `first` to the end of the run."""
-    total = config.steps_for(len(dataset.train))
-    device = next(method.parameters()).device
-    batches = Batches(dataset.train, device)
-    progress = Progress(first, total, config.train.batch, shown=distributed.is_main())
-    rates = LearningRates(method.optimisers, config.train.schedule, total, config.warmup_steps_for(len(dataset.train)))
-    saved, steadiest, collapse = first, Steadiest(run, first), Collapse(method.uniform_losses)
-    _check_start(method, batches, first, total)
-    processes.main_only(lambda: check_compiler(config.train, device))
-    arrange_passes(method, config.train, processes.main_only(lambda: choose_bfloat16(config.train.precision, device)))
+class Steps:
+    """The steps of a run. Whoever trains makes them here: with the run's numerics, precision and learning rates."""
+
+    def __init__(self, config: Config, dataset: Dataset, method: Method) -> None:
+        self.config, self.method = config, method
+        samples, device = len(dataset.train), next(method.parameters()).device
+        self.total = config.steps_for(samples)
+        self.batches = Batches(dataset.train, device)
+        self._rates = LearningRates(method.optimisers, config.train.schedule, self.total, config.warmup_steps_for(samples))
+        processes.main_only(lambda: check_compiler(config.train, device))
+        arrange_passes(method, config.train, processes.main_only(lambda: choose_bfloat16(config.train.precision, device)))
+        self._numerics = numerics(config.train)
+
+    def __enter__(self) -> Self:
+        self._numerics.__enter__()
+        return self
+
+    def __exit__(self, *error) -> bool | None:
+        return self._numerics.__exit__(*error)
+
+    def make(self, step: int, check: bool) -> Scalars:
+        """One step; with `check`, an error if it or one before it was not finite. Without, nothing is read from the device."""
+        self._rates.set(step)
+        try:
+            scalars = make_step(self.method, self.batches, self.config.seed, self.config.train.batch, step)
+            if check:
+                self.method.check_finite()
+        except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
+            raise _divergence(step + 1, error) from None
+        return scalars
+
+
+def train(
+    run: Run | None, config: Config, dataset: Dataset, method: Method, log: Log, first: int = 0, shown: bool = True
+) -> None:
+    """Make the steps from `first` to the end. Without a run nothing is drawn, evaluated or saved on the way."""
+    steps = Steps(config, dataset, method)
+    total = steps.total
+    progress = Progress(first, total, config.train.batch, shown=shown and distributed.is_main())
+    saved, collapse = first, Collapse(method.uniform_losses)
+    _check_start(method, steps.batches, first, total)
     if method.bfloat16_passes:
         log.say("passes that carry no Jacobian are made in bfloat16")
     if method.compiled_passes:
         log.say("passes that carry no Jacobian are compiled, which takes the first steps minutes")
-    with _stop_requests() as stop_requested, numerics(config.train):
+    with _stop_requests() as stop_requested, _advised(run, lambda: saved), steps:
         for step in range(first, total):
-            rates.set(step)
             done = step + 1
             last = done == total
-            logging, saving = _due(config.log.every, done, last), _due(config.log.checkpoint_every, done, last)
-            try:
-                scalars = make_step(method, batches, config.seed, config.train.batch, step)
-                if logging or saving:  # before that nothing is read from the device, and nothing is kept
-                    method.check_finite()
-            except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
-                raise _divergence(done, error, saved, run) from None
+            logging = _due(config.log.every, done, last)
+            saving = run is not None and _due(config.log.checkpoint_every, done, last)
+            scalars = steps.make(step, check=logging or saving)
             if logging:
                 values = _values(scalars)
                 log.row(done, values | progress.times(done))
@@ -84,25 +118,24 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
                 if method.may_collapse and (news := collapse.seen(done, values)) is not None:
                     progress.end_line()
                     log.say(news)
-            if _due(config.log.sample_every, done, last):
+            if run is not None and _due(config.log.sample_every, done, last):
+                log.check(done)
                 _draw(run, method, dataset.train, config, done)
-            if _due(config.log.evaluate_every, done, False):
-                found = watch(method, dataset, config.seed, steadiest.clusters)
-                log.row(done, found.scalars)
-                if (news := steadiest.consider(method, done, found)) is not None:
-                    progress.end_line()
-                    log.say(news)
+            if run is not None and _due(config.log.evaluate_every, done, False):
+                log.row(done, validate(method, dataset, config.seed))
             stopping = _agreed(stop_requested(), done, last, config.log.every)
-            saving = saving or stopping
+            saving = saving or (stopping and run is not None)
             if saving or _due(config.train.check_every, done, False):
-                _check_same(method, done, saved, run)
+                _check_same(method, done)
             if saving:
-                _check_state(method, done, saved, run)
+                assert run is not None
+                _check_state(method, done)
+                log.check(done)
                 _save(run, method, done, config.log.keep)
                 saved = done
             if stopping and not last:
                 progress.end_line()
-                raise Interrupted(f"stopped after step {done} of {total}; go on with: sao resume {run.folder}")
+                raise Interrupted(done, total)
     progress.end_line()
 
 
@@ -158,15 +191,10 @@ def _check_start(method: Method, batches: Batches, first: int, total: int) -> No
         raise InputError("the processes do not start from the same state: the run must lie in a folder that all of them see")
 
 
-def _check_same(method: Method, done: int, saved: int, run: Run) -> None:
+def _check_same(method: Method, done: int) -> None:
     """Processes whose weights differ by one bit train different networks from then on."""
-    if distributed.world_size() == 1 or distributed.same(_weights_checksum(method)):
-        return
-    advice = (
-        f"the last checkpoint, of step {saved}, is from before that: go on with sao resume {run.folder}, "
-        "and suspect a machine if it happens again"
-    )
-    raise Diverged(done, "the processes have different weights", advice)
+    if distributed.world_size() > 1 and not distributed.same(_weights_checksum(method)):
+        raise Diverged(done, DIFFERENT)
 
 
 def _weights_checksum(method: Method) -> int:
@@ -176,20 +204,35 @@ def _weights_checksum(method: Method) -> int:
     return distributed.checksum(value for name, value in state if not name.endswith(("._u", "._v")))
 
 
-def _divergence(done: int, error: Exception, saved: int, run: Run) -> Diverged:
+def _divergence(done: int, error: Exception) -> Diverged:
     """With the step in which it happened, which may be some before the one that was looked at."""
     if isinstance(error, NonFiniteError) and error.step is not None:
         done = error.step + 1
-    return _with_advice(done, _what_broke(error), saved, run)
+    return Diverged(done, _what_broke(error))
 
 
-def _with_advice(step: int, what: str, saved: int, run: Run) -> Diverged:
+@contextmanager
+def _advised(run: Run | None, saved: Callable[[], int]) -> Iterator[None]:
+    """Around the steps of a run: who meets a divergence learns from where the run can go on."""
+    try:
+        yield
+    except Diverged as error:
+        advice = error.advice if run is None else _advice(error, saved(), run)
+        raise Diverged(error.step, error.what, advice) from None
+
+
+def _advice(error: Diverged, saved: int, run: Run) -> str:
+    if error.what == DIFFERENT:
+        return (
+            f"the last checkpoint, of step {saved}, is from before that: go on with sao resume {run.folder}, "
+            "and suspect a machine if it happens again"
+        )
     anew = "start again with a lower learning rate and --overwrite"
     if not saved:
-        return Diverged(step, what, f"no checkpoint was made yet: {anew}")
+        return f"no checkpoint was made yet: {anew}"
     kept = f"the last good checkpoint, of step {saved}, is kept in {run.checkpoints}"
     lower = f"lower the learning rates in {run.folder / 'config.yaml'} and go on with sao resume {run.folder}"
-    return Diverged(step, what, f"{kept}: {lower}, or {anew}")
+    return f"{kept}: {lower}, or {anew}"
 
 
 def _what_broke(error: Exception) -> str:
@@ -202,17 +245,17 @@ def _what_broke(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def _check_state(method: Method, done: int, saved: int, run: Run) -> None:
+def _check_state(method: Method, done: int) -> None:
     """A checkpoint must not hold a tensor that is not finite: an update can overflow although its gradients did not."""
     try:
         method.check_finite()
     except NonFiniteError as error:
-        raise _divergence(done, error, saved, run) from None
+        raise _divergence(done, error) from None
     values = {name: value for name, value in method.state_dict().items() if value.is_floating_point()}
     finite = torch.stack([value.isfinite().all() for value in values.values()])
     if not bool(finite.all()):
         broken = list(values)[int(finite.logical_not().nonzero()[0])]
-        raise _with_advice(done, f"{broken} became NaN or inf by the update", saved, run)
+        raise Diverged(done, f"{broken} became NaN or inf by the update")
 
 
 def _agreed(requested: bool, done: int, last: bool, every: int) -> bool:

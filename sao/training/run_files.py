@@ -23,7 +23,7 @@ LOCK, NEW, WRITING = "lock", ".new", ".new-writing"
 PATIENCE_SECONDS = 10.0  # for another process that is just replacing the run
 
 _STEP = r"step-\d{8,}"
-_CHECKPOINT = rf"(checkpoints|steadiest)/({_STEP}|{UNFINISHED}|\.writing-\d{{8,}}-\d+)"  # the last by earlier versions
+_CHECKPOINT = rf"(checkpoints|steadiest)/({_STEP}|{UNFINISHED}|\.writing-\d{{8,}}-\d+)"  # some by earlier versions
 _FIRST = r"sao-run\.json|config\.yaml|data\.json|skipped\.tsv|launch\.txt"  # what a run begins with
 _FILES = re.compile(
     rf"({re.escape(WRITING)}/)?({_FIRST})"

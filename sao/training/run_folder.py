@@ -139,11 +139,6 @@ class Run:
         return self.folder / "checkpoints"
 
     @property
-    def steadiest(self) -> Path:
-        """One checkpoint: that of the evaluation at which clusters were steadiest."""
-        return self.folder / "steadiest"
-
-    @property
     def samples(self) -> Path:
         return self.folder / "samples"
 

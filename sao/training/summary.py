@@ -27,6 +27,7 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
         found = interruptible(lambda: _evaluated(config, dataset, method, stages))
     finally:
         stages.end()
+    log.check(config.steps_for(len(dataset.train)))
     write_json(run.evaluations / "summary.json", found.metrics)
     if found.verdict is not None:
         write_verdict(run, config.steps_for(len(dataset.train)), found.verdict)

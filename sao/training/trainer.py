@@ -1,9 +1,13 @@
-"""What train and resume share: open the data, run the loop, evaluate, say what to look at."""
+"""The one driver of training: build, begin, loop, evaluate, report.
+
+`sao train`, `sao resume`, `sao.train`, the estimator and the tables all train here. `--dry-run` makes its steps by the loop's
+own `Steps` too. So what one of them keeps to (numerics, schedule, finite checks, other runs) all of them keep to.
+"""
 
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,37 +16,50 @@ import torch
 
 from sao import config as configuration
 from sao import distributed, processes
+from sao.automatic import choose_options_and_time
 from sao.config import Config
-from sao.data.open import open_data
-from sao.data.sources import NAMES
-from sao.data.user_files import Opened, Readable, open_path
+from sao.data.samples import Dataset
+from sao.data.user_files import Opened, Readable
 from sao.errors import InputError
 from sao.methods import Method
-from sao.other_runs import begin
+from sao.model import Model
+from sao.other_runs import begin, with_other_runs
 from sao.training import checkpoint
-from sao.training.bar import Bar
 from sao.training.changes import described_changes
 from sao.training.data_place import with_data
 from sao.training.device import choose_device, fixed_choices, set_threads
-from sao.training.log import Log, check_tensorboard
+from sao.training.log import FolderGone, Log, check_tensorboard
 from sao.training.loop import Diverged, Interrupted, new_method, train
+from sao.training.run_data import check_apart, facts_of, open_config_data, open_object, open_run_data
 from sao.training.run_folder import DataFacts, Run, check_free
 from sao.training.summary import print_summary
 
 SKIPPED, LAUNCH = "skipped.tsv", "launch.txt"
 
 
-def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] | None, data: Readable | None = None) -> int:
+class RunGone(InputError):
+    """The folder of a run was deleted or moved while the run was trained; the command line exits with code 4."""
+
+
+def start(
+    config: Config,
+    out: Path,
+    overwrite: bool = False,
+    automatic: dict[str, str] | None = None,
+    data: Readable | None = None,
+) -> None:
     """A new run. `automatic` holds the options that a person gave by hand, where the rest is to be chosen for the data.
 
     `data` takes the place of what the configuration names, where it is an object in memory.
     """
     if processes.main_only(lambda: _made_by_this_launch(out)):
-        return resume(out)
+        resume(out)
+        return
+    config = with_other_runs(config)
     processes.main_only(lambda: _check_out(out, config, overwrite))  # before data is read, which may take long
     if config.log.tensorboard:
         check_tensorboard()
-    opened = processes.node_first(lambda: open_config_data(config) if data is None else _open_object(config, data))
+    opened = processes.node_first(lambda: open_config_data(config) if data is None else open_object(config, data))
     notes = list(opened.notes)
     if automatic is not None:
         given = set(automatic)
@@ -51,14 +68,85 @@ def start(config: Config, out: Path, overwrite: bool, automatic: dict[str, str] 
         notes += reasons
     chosen = processes.main_only(lambda: fixed_choices(config.train))
     config = config.model_copy(update={"train": config.train.model_copy(update=chosen)})
-    method = prepared(config, opened)
+    method = _build_and_warn(config, opened.dataset)
     begin(method)
     final = config
     with _held(Run(out)):
         processes.main_only(lambda: _create(out, final, opened, overwrite))
         if opened.skipped:
             notes.append(f"{len(opened.skipped)} items could not be used; {out / SKIPPED} lists them with the reason")
-        return _go(Run(out), config, opened, method, first=0, notes=notes)
+        _finish(Run(out), config, opened, method, first=0, notes=notes)
+
+
+def resume(out: Path, source: str | None = None, changed: Config | None = None) -> None:
+    """Go on with a run, with the data at `source` and the options of `changed` where they are given."""
+    run = Run.open(out)
+    with _held(run):
+        before = run.config
+        stored = before if changed is None else changed
+        if source is not None:
+            stored = with_data(stored, source=source)
+        config, opened = open_run_data(run, stored, source is None)
+        processes.main_only(lambda: run.prepare(facts_of(opened)))
+        method = _build_and_warn(config, opened.dataset)
+        notes: list[str] = []
+        first = _restored(run, method, notes.append)
+        samples = len(opened.dataset.train)
+        notes += described_changes(before, stored, samples, first)
+        if stored != before:
+            processes.main_only(lambda: run.change(stored))
+        processes.main_only(lambda: run.cut_metrics(first))
+        total = config.steps_for(samples)
+        if first >= total:
+            notes.append(f"{run.folder} is complete: all {total} steps are done")
+        else:
+            notes.append(f"going on after step {first} of {total}")
+        _finish(run, config, opened, method, first, notes)
+
+
+def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:
+    """The method at the end of a study's run, begun or gone on with; nothing is left to do for a complete one."""
+    method = build(config, dataset)
+    with _held(Run(folder)):
+        begun = bool(checkpoint.steps_in(Run(folder).checkpoints))
+        if not begun:  # or killed before its first checkpoint: it starts anew
+            begin(method)
+        run = Run.open(folder) if begun else Run.create(folder, config, DataFacts.of(dataset), overwrite=True)
+        first = _restored(run, method, print) if begun else 0
+        run.cut_metrics(first)
+        with _writing(run, config, DataFacts.of(dataset), method, first) as log:
+            train(run, config, dataset, method, log, first)
+    return method
+
+
+def fit(config: Config, dataset: Dataset, standardiser: dict[str, Any] | None = None, shown: bool = False) -> Model:
+    """A model that was trained in memory, without a folder; Ctrl-C ends the training early."""
+    config = with_other_runs(config)
+    method, step = build(config, dataset), config.steps_for(len(dataset.train))
+    begin(method)
+    try:
+        train(None, config, dataset, method, Log(None), shown=shown)
+    except Interrupted as stop:
+        step = stop.step
+    return Model(config, DataFacts.of(dataset, standardiser), method, step)
+
+
+def build(config: Config, dataset: Dataset) -> Method:
+    """The learner at step 0, with as many threads as the configuration says."""
+    set_threads(config.train.threads)
+    return new_method(config, dataset, choose_device(config.train.device))
+
+
+def describe(config: Config, opened: Opened, method: Method) -> str:
+    dataset = opened.dataset
+    shape = "x".join(str(n) for n in dataset.train.shape)
+    parameters = sum(p.numel() for o in method.optimisers.values() for g in o.param_groups for p in g["params"])
+    processes = f", {distributed.world_size()} processes" if distributed.world_size() > 1 else ""
+    return (
+        f"{config.method.name} on {dataset.name}: {len(dataset.train)} samples of {shape}, {len(dataset.test)} held out; "
+        f"{parameters / 1e6:.2f} M trained parameters; {config.steps_for(len(dataset.train))} steps of {config.train.batch} "
+        f"on {next(method.parameters()).device.type} ({torch.get_num_threads()} threads{processes})"
+    )
 
 
 def _made_by_this_launch(out: Path) -> bool:
@@ -75,33 +163,19 @@ def _check_out(out: Path, config: Config, overwrite: bool) -> None:
     check_free(out, overwrite)
 
 
-def check_apart(out: Path, config: Config) -> None:
-    """A run beside its data, never in it or around it: what is read must not be written to, and not replaced."""
-    source, folder = Path(config.data.source), Path(config.data.folder).expanduser()
-    named = config.data.source in NAMES
-    data = folder if named else source
-    if _contains(out, data):
-        how = "is the data itself" if _contains(data, out) else "lies around the data"
-    elif not named and _contains(data, out):
-        how = "lies inside the data"
-    else:
-        return
-    raise InputError(f"--out {out} {how}, {data}: choose a folder apart from it")
-
-
-def _contains(outer: Path, inner: Path) -> bool:
-    """Whether a path is `outer` or below it, whatever the two are called; they need not be there."""
-    if not outer.exists():
-        return False  # nothing is in what is not there yet
-    inner = inner.resolve()
-    return any(path.exists() and path.samefile(outer) for path in (inner, *inner.parents))
-
-
 def _chosen(config: Config, opened: Opened, given: set[str]) -> tuple[dict, list[str]]:
-    from sao.automatic import choose_options_and_time
-
     chosen, reasons = choose_options_and_time(config, opened.dataset, given=given)
     return chosen.model_dump(mode="json"), reasons
+
+
+def _build_and_warn(config: Config, dataset: Dataset) -> Method:
+    """What building warns of is one line for a person."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        method = build(config, dataset)
+    for warning in caught if distributed.is_main() else []:
+        print(f"sao: warning: {warning.message}", file=sys.stderr)
+    return method
 
 
 def _create(out: Path, config: Config, opened: Opened, overwrite: bool) -> None:
@@ -121,128 +195,64 @@ def _held(run: Run) -> Iterator[None]:
         yield
 
 
-def resume(out: Path, source: str | None = None, changed: Config | None = None) -> int:
-    """Go on with a run, with the data at `source` and the options of `changed` where they are given."""
-    run = Run.open(out)
-    with _held(run):
-        return _resume(run, source, changed)
-
-
-def _resume(run: Run, source: str | None, changed: Config | None) -> int:
-    before = run.config
-    stored = before if changed is None else changed
-    if source is not None:
-        stored = with_data(stored, source=source)
-    config, opened = open_run_data(run, stored, source is None)
-    processes.main_only(lambda: run.prepare(facts_of(opened)))
-    method = prepared(config, opened)
-    notes: list[str] = []
-    first = 0
+def _restored(run: Run, method: Method, report: Callable[[str], None]) -> int:
+    """The step from which a run goes on; one that was stopped before its first checkpoint starts as it started then."""
     if checkpoint.steps_in(run.checkpoints):
-        first = checkpoint.load_newest(run.checkpoints, method, notes.append)
-    else:  # it was stopped before the first, and starts as it started then
-        begin(method)
-    samples = len(opened.dataset.train)
-    notes += described_changes(before, stored, samples, first)
-    if stored != before:
-        processes.main_only(lambda: run.change(stored))
-    processes.main_only(lambda: run.cut_metrics(first))
-    total = config.steps_for(samples)
-    if first >= total:
-        notes.append(f"{run.folder} is complete: all {total} steps are done")
-    else:
-        notes.append(f"going on after step {first} of {total}")
-    return _go(run, config, opened, method, first, notes)
-
-
-def open_run_data(run: Run, config: Config | None = None, moved: bool = True) -> tuple[Config, Opened]:
-    """The data of a run, which must be what it began with, and the configuration with the path that leads there.
-
-    It is looked for where it may be by now; with `moved` False it is where `config` says.
-    """
-    config = run.config if config is None else config
-    if moved:
-        config = run.with_data_found(config)
-    opened = processes.node_first(lambda: open_config_data(config))
-    run.check_same(facts_of(opened))
-    return config, opened
-
-
-def facts_of(opened: Opened) -> DataFacts:
-    return DataFacts.of(opened.dataset, None if opened.standardiser is None else opened.standardiser.to_dict())
-
-
-def _go(run: Run, config: Config, opened: Opened, method: Method, first: int, notes: list[str]) -> int:
-    log = Log(run.folder if distributed.is_main() else None, config.log.tensorboard, first)
-    started = time.monotonic()
-    try:
-        for note in notes:
-            log.say(note)
-        log.say(describe(config, opened, method))
-        train(run, config, opened.dataset, method, log, first)
-        processes.main_only(lambda: print_summary(run, config, opened.dataset, method, log, time.monotonic() - started))
-    except Interrupted as stop:
-        log.say(str(stop))
-        return 130
-    except KeyboardInterrupt:  # the second Ctrl-C, or one while the table is made
-        log.say(f"interrupted; go on with: sao resume {run.folder}")
-        return 130
-    except Diverged as error:
-        log.note(str(error))
-        processes.say_once(str(error))
-        return 3
-    except distributed.Lost as error:
-        log.note(str(error))
-        raise distributed.Lost(f"{error}; go on with: sao resume {run.folder}") from None
-    except BrokenPipeError:
-        raise
-    except OSError as error:  # a full disk, or a folder that went away
-        raise InputError(f"{run.folder} cannot be written ({error.strerror}); go on with: sao resume {run.folder}") from None
-    finally:
-        log.close()
+        return checkpoint.load_newest(run.checkpoints, method, report)
+    begin(method)
     return 0
 
 
-def open_config_data(config: Config, download: bool = True) -> Opened:
-    about = config.data
-    return open_data(about.source, folder=about.folder, labels=about.labels, download=download, **_reading(config))
+def _finish(run: Run, config: Config, opened: Opened, method: Method, first: int, notes: list[str]) -> None:
+    """The loop, then the evaluation and the report."""
+    started = time.monotonic()
+    with _writing(run, config, facts_of(opened), method, first) as log:
+        try:
+            for note in notes:
+                log.say(note)
+            log.say(describe(config, opened, method))
+            train(run, config, opened.dataset, method, log, first)
+            processes.main_only(lambda: print_summary(run, config, opened.dataset, method, log, time.monotonic() - started))
+        except Interrupted as stop:
+            log.say(f"{stop}; go on with: sao resume {run.folder}")
+            raise
+        except KeyboardInterrupt:  # the second Ctrl-C, or one while the table is made
+            log.say(f"interrupted; go on with: sao resume {run.folder}")
+            raise
+        except Diverged as error:
+            log.note(str(error))
+            raise
+        except distributed.Lost as error:
+            log.note(str(error))
+            raise distributed.Lost(f"{error}; go on with: sao resume {run.folder}") from None
 
 
-def _open_object(config: Config, data: Readable) -> Opened:
-    return open_path(data, use_labels=config.data.labels, **_reading(config))
+@contextmanager
+def _writing(run: Run, config: Config, facts: DataFacts, method: Method, first: int) -> Iterator[Log]:
+    """The log of a run, around all that writes to its folder: a full disk or a folder that goes away is one line."""
+    log = None
+    try:
+        log = Log(run.folder if distributed.is_main() else None, config.log.tensorboard, first)
+        yield log
+    except FolderGone as gone:
+        raise RunGone(_rescued(run.folder, config, facts, method, gone.step)) from None
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{run.folder} cannot be written ({reason}); go on with: sao resume {run.folder}") from None
+    finally:
+        if log is not None:
+            log.close()
 
 
-def _reading(config: Config) -> dict[str, Any]:
-    """How data is read, wherever it is."""
-    about = config.data
-    options: dict[str, Any] = {"size": about.size, "fit": about.fit, "strict": about.strict, "held_out": about.held_out}
-    options |= {"crop": about.crop, "seed": config.seed, "progress": Bar("reading", "items") if distributed.is_main() else None}
-    return options
-
-
-def prepared(config: Config, opened: Opened) -> Method:
-    set_threads(config.train.threads)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        method = new_method(config, opened.dataset, choose_device(config.train.device))
-    for warning in caught if distributed.is_main() else []:
-        print(f"sao: warning: {warning.message}", file=sys.stderr)
-    return method
-
-
-def describe(config: Config, opened: Opened, method: Method) -> str:
-    dataset = opened.dataset
-    shape = "x".join(str(n) for n in dataset.train.shape)
-    parameters = sum(p.numel() for o in method.optimisers.values() for g in o.param_groups for p in g["params"])
-    processes = f", {distributed.world_size()} processes" if distributed.world_size() > 1 else ""
-    return (
-        f"{config.method.name} on {dataset.name}: {len(dataset.train)} samples of {shape}, {len(dataset.test)} held out; "
-        f"{parameters / 1e6:.2f} M trained parameters; {config.steps_for(len(dataset.train))} steps of {config.train.batch} "
-        f"on {next(method.parameters()).device.type} ({torch.get_num_threads()} threads{processes})"
-    )
-
-
-def price(config: Config, automatic: dict[str, str] | None) -> int:
-    from sao.commands.pricing import price_run
-
-    return price_run(config, automatic)
+def _rescued(folder: Path, config: Config, facts: DataFacts, method: Method, step: int) -> str:
+    """Save the state in a new run beside a folder that has gone; what there is to say."""
+    gone = f"{folder} was deleted or moved while it was trained"
+    names = (f"{folder}-rescued{'' if number == 1 else f'-{number}'}" for number in range(1, 1000))
+    beside = next(path for path in map(Path, names) if not path.exists())
+    try:
+        checkpoint.save(Run.create(beside, config, facts).checkpoints, method, step, keep=1)
+    except InputError as error:
+        return f"{gone}, and its state after step {step} could not be saved beside it: {error}"
+    return f"{gone}; its state after step {step} is saved: go on with sao resume {beside}"

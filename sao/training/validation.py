@@ -1,9 +1,7 @@
-"""Evaluation while training: cheap enough to repeat, on a fixed part of the data, and useful without labels too."""
+"""Validation: evaluation during training, cheap enough to repeat, on fixed rows, and useful without labels too."""
 
 import math
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,9 +9,8 @@ from sao.data.samples import Dataset, Images
 from sao.engine.evaluate import LEARNT, WATCHED, measure, representations
 from sao.engine.features import extract_together
 from sao.engine.pictures import decoded, to_pixels
-from sao.evaluation.clusters import agreeing_clusters
+from sao.evaluation.clusters import cluster_agreement
 from sao.evaluation.memorisation import memorised
-from sao.evaluation.partitions import ari
 from sao.evaluation.suite import CLUSTERS_WITHOUT_LABELS, LABELLED
 from sao.methods import Method, generative
 from sao.randomness import generator
@@ -24,19 +21,10 @@ STARTS = 5  # of k-means, whose clusters are compared
 COPIES_SAMPLES, COPIES_REALS = 256, 4000
 
 
-@dataclass(frozen=True)
-class Watched:
-    """Scalars named eval/…, and the clusters (n,) of the held-out part, found without labels; None where it is too small."""
+def validate(method: Method, dataset: Dataset, seed: int = 0) -> dict[str, float]:
+    """Scalars named eval/…: rank, agreement of clusters, copies and quantiles of the Jacobian norm; accuracies with labels.
 
-    scalars: dict[str, float]
-    clusters: np.ndarray | None
-
-
-def watch(method: Method, dataset: Dataset, seed: int = 0, before: np.ndarray | None = None) -> Watched:
-    """Rank, steadiness of clusters, copies and quantiles of the Jacobian norm always; accuracies where there are labels.
-
-    `before` are the clusters of the evaluation before this one. A measure that the data does not allow (a single class, three
-    held-out samples) is left out: it must not end a run.
+    A measure that the data does not allow (a single class, three test samples) is left out: it must not end a run.
     """
     learnt = representations(method, dataset, WATCHED, seed, extract=extract_together)
     found = measure(learnt, WATCHED, seed)
@@ -45,22 +33,16 @@ def watch(method: Method, dataset: Dataset, seed: int = 0, before: np.ndarray | 
         for metric in found.metrics
         if math.isfinite(metric.value)
     }
-    held_out = learnt[LEARNT][1]
-    assert held_out is not None
-    steady, clusters = _steadiness(held_out.values, seed, before)
-    return Watched(scalars | steady | _copies(method, dataset, seed) | _smoothness(method, dataset, seed), clusters)
+    test = learnt[LEARNT][1]
+    assert test is not None
+    return scalars | _agreement(test.values, seed) | _copies(method, dataset, seed) | _smoothness(method, dataset, seed)
 
 
-def _steadiness(features: Tensor, seed: int, before: np.ndarray | None) -> tuple[dict[str, float], np.ndarray | None]:
-    """How well clusters agree between starts, and with those of the evaluation before; 1 where they are the same."""
+def _agreement(features: Tensor, seed: int) -> dict[str, float]:
+    """How well clusters agree between starts of k-means; 1 where they are the same."""
     if len(features) < 2 * CLUSTERS_WITHOUT_LABELS or not bool(features.isfinite().all()):
-        return {}, None
-    agreement, best = agreeing_clusters(features, CLUSTERS_WITHOUT_LABELS, STARTS, seed)
-    clusters = best.cpu().numpy().astype(np.uint8)
-    found = {"eval/clusters_agree": agreement.value}
-    if before is not None and len(before) == len(clusters):
-        found["eval/clusters_kept"] = ari(torch.from_numpy(clusters).long(), torch.from_numpy(before).long())
-    return found, clusters
+        return {}
+    return {"eval/clusters_agree": cluster_agreement(features, CLUSTERS_WITHOUT_LABELS, STARTS, seed).value}
 
 
 def _copies(method: Method, dataset: Dataset, seed: int) -> dict[str, float]:

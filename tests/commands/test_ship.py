@@ -190,7 +190,6 @@ def test_a_folder_of_that_name_that_is_no_run_is_in_nobodys_way(inside, capsys):
         (["eval", "tiny8", "--data", "digits", "-o", "e.json", "--weights", "raw"], "holds moving averages only"),
         (["report", "tiny8"], "tiny8 has no history"),
         (["ship", "tiny8", "-o", "again"], "is such a copy already"),
-        (["sample", "tiny8", "-o", "x.png", "--checkpoint", "steadiest"], "kept no steadiest checkpoint"),
     ],
 )
 def test_what_cannot_be_is_one_line(inside, words, said, capsys):

@@ -57,7 +57,7 @@ def test_steps_that_do_more_than_others_count_with_their_share(monkeypatch):
         now[0] += 2.0 if step % 2 else 0.5
         return {"loss": torch.zeros(())}
 
-    monkeypatch.setattr(cost, "make_step", make_step)
+    monkeypatch.setattr("sao.training.loop.make_step", make_step)
     monkeypatch.setattr(cost.time, "perf_counter", lambda: now[0])
     assert cost._trial(tiny.config(method__smooth_every=2), tiny.dataset(), 16).seconds == 1.25
 
@@ -70,7 +70,7 @@ def test_the_first_step_is_not_timed(monkeypatch):
         time.sleep(0.3 if step == 0 else 0.01)
         return {"loss": torch.zeros(())}
 
-    monkeypatch.setattr(cost, "make_step", make_step)
+    monkeypatch.setattr("sao.training.loop.make_step", make_step)
     monkeypatch.setattr(cost, "TIMED_SECONDS", 0.05)
     found = step_cost(tiny.config(train__batch=16), tiny.dataset())
     assert found.seconds == pytest.approx(0.01, abs=0.02)

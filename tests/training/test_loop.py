@@ -31,12 +31,12 @@ def relabelled(change) -> Dataset:
     )
 
 
-def test_watching_drawing_and_saving_do_not_change_what_is_learnt(tmp_path):
+def test_validating_drawing_and_saving_do_not_change_what_is_learnt(tmp_path):
     quiet, plain = tiny.trained(tmp_path / "quiet", train__steps=4, log__checkpoint_every=1000)
-    busy, watched = tiny.trained(
+    busy, validated = tiny.trained(
         tmp_path / "busy", train__steps=4, log__evaluate_every=2, log__sample_every=1, log__checkpoint_every=1
     )
-    assert same(watched, plain)
+    assert same(validated, plain)
     steps = [row for row in tiny.rows(busy.folder) if "discriminator/distance" in row]
     assert steps == tiny.rows(quiet.folder)
     assert [row["step"] for row in tiny.rows(busy.folder) if "eval/effective_rank" in row] == [2, 4]
@@ -68,7 +68,7 @@ def test_the_seed_decides(tmp_path):
     assert not same(other, first)
 
 
-def test_a_row_says_what_a_person_watches(tmp_path):
+def test_a_row_has_losses_and_diagnostics(tmp_path):
     run, _ = tiny.trained(tmp_path / "run", train__steps=2)
     rows = run.rows()
     assert [row["step"] for row in rows] == [1, 2]

@@ -26,7 +26,7 @@ from sao.reproduce.clustering.benchmark import COMPONENTS
 from sao.reproduce.clustering.over_time import write_curves
 from sao.reproduce.clustering.rivals import MOST_EPOCHS, Epochs, epochs_within, fit, inputs_of
 from sao.reproduce.clustering.writing import write_benchmark
-from sao.reproduce.runs import check_out, train_run
+from sao.reproduce.runs import check_out
 from sao.reproduce.tables.cells import Cell
 from sao.reproduce.tables.measure import training_seconds
 from sao.reproduce.tables.study import Study, finish_each
@@ -34,8 +34,9 @@ from sao.reproduce.tables.writing import DIVERGED, read_result
 from sao.training.device import choose_device, set_threads
 from sao.training.log import clock
 from sao.training.loop import Diverged, new_method
+from sao.training.run_data import open_config_data
 from sao.training.run_folder import Run
-from sao.training.trainer import open_config_data
+from sao.training.trainer import train_run
 
 EPOCHS = "epochs.json"
 Parts = tuple[Features, Features]  # of the training part, and of the test part, which is scored

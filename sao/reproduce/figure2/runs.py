@@ -13,10 +13,11 @@ from sao.data.sources import spirals
 from sao.errors import InputError
 from sao.methods.adversarial import Adversarial
 from sao.reproduce.pool import run_each
-from sao.reproduce.runs import check_folder, train_run
+from sao.reproduce.runs import check_folder
 from sao.training import checkpoint
 from sao.training.loop import new_method
 from sao.training.run_folder import Run
+from sao.training.trainer import train_run
 
 PRESET = "spirals"
 METHOD = "structural"

@@ -12,7 +12,7 @@ from sao.errors import InputError
 from sao.evaluation.suite import FEWEST
 from sao.reproduce.tables.cells import REFERENCE, Cell, Row, Table, applying, check_options, chosen_rows, controls
 from sao.reproduce.tables.table1 import ours, two_view_learners
-from sao.training.trainer import check_apart, open_config_data
+from sao.training.run_data import check_apart, open_config_data
 
 PRESET = "own"
 NOTES = (

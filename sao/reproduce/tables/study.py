@@ -11,7 +11,7 @@ from sao.data.samples import Dataset
 from sao.evaluation.result import Metric, write_json
 from sao.methods import Method
 from sao.reproduce.pool import run_each
-from sao.reproduce.runs import check_folder, check_out, train_run
+from sao.reproduce.runs import check_folder, check_out
 from sao.reproduce.tables.cells import Cell, Row, Scores, Table, add_finished_cells, cells_of
 from sao.reproduce.tables.curves import write_curves
 from sao.reproduce.tables.measure import measured
@@ -21,7 +21,8 @@ from sao.reproduce.tables.writing import DIVERGED, read_result, write_table
 from sao.training.device import choose_device, set_threads
 from sao.training.log import clock
 from sao.training.loop import Diverged, new_method
-from sao.training.trainer import open_config_data
+from sao.training.run_data import open_config_data
+from sao.training.trainer import train_run
 
 
 @dataclass(frozen=True)
