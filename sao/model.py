@@ -18,7 +18,7 @@ from sao.data.user_files import open_for_embedding
 from sao.engine.cluster_sheet import ClusterSheet
 from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.engine.features import extract
-from sao.engine.partial_method import PartialMethod, Use, newest_method
+from sao.engine.partial_method import PartialMethod, Use, latest_method
 from sao.engine.pictures import decoded, to_pixels
 from sao.errors import InputError
 from sao.evaluation.html import table
@@ -37,7 +37,7 @@ def check_feature(name: str) -> None:
 
 
 class Model:
-    """The learner of a run at its newest checkpoint, ready to use; it holds none of the training data.
+    """The learner of a run at its latest checkpoint, ready to use; it holds none of the training data.
 
     Of a method that was loaded, only what its uses need comes into memory.
     """
@@ -205,5 +205,5 @@ def load(
     config, facts = run.config, run.facts
     if run.is_copy and weights == "raw":
         raise InputError(f"{folder} holds moving averages only: it has no raw weights")
-    method, step = newest_method(config, facts, run.checkpoints, choose_device(device), weights == "raw", report)
+    method, step = latest_method(config, facts, run.checkpoints, choose_device(device), weights == "raw", report)
     return Model(config, facts, None, step, method)

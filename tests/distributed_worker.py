@@ -284,7 +284,7 @@ def make_checkpoint(name: str, folder: Path) -> None:
 def trajectory(name: str, folder: Path) -> None:
     """Steps from the checkpoint; losses of each, gradients of the first, weights and bank after the first and the last."""
     method, batches, config = prepared(name)
-    step = checkpoint.load_newest(folder / name, method, report=print)
+    step = checkpoint.load_latest(folder / name, method, report=print)
     found: dict[str, torch.Tensor] = {}
     for index in range(1, STEPS + 1):
         method.refresh(batches, step)

@@ -23,7 +23,7 @@ def learns_and_goes_on_after_a_kill(name: str, folder: Path) -> None:
     assert killed.wait() == -signal.SIGKILL
     assert main(["resume", str(folder / "killed")]) == 0
     found = tiny.method(method=name, train__steps=6)
-    assert checkpoint.load_newest(folder / "killed" / "checkpoints", found, print) == 6
+    assert checkpoint.load_latest(folder / "killed" / "checkpoints", found, print) == 6
     assert all(torch.equal(value, found.state_dict()[key]) for key, value in expected.state_dict().items())
     assert main(["eval", str(folder / "killed"), "--metrics", "kmeans,knn1"]) == 0
 

@@ -1,4 +1,4 @@
-"""The one evaluator: watching, the table at the end of a run, `sao eval` and the tables of the paper all call it.
+"""The one evaluator: validation, the table at the end of a run, `sao eval` and the tables of the paper all call it.
 
 What is compared is measured on the same rows: the learnt features, and for doing nothing the raw inputs, their PCA and the
 features of the untrained network.
@@ -50,7 +50,7 @@ class Plan:
         return min(self.restarts, max(5, self.clusters // classes))
 
 
-WATCHED = Plan(("kmeans", "probe", "knn1", "knn5", "effective_rank"), rows=5000, restarts=5, unlabelled=("effective_rank",))
+VALIDATED = Plan(("kmeans", "probe", "knn1", "knn5", "effective_rank"), rows=5000, restarts=5, unlabelled=("effective_rank",))
 SUMMARISED = Plan(
     ("kmeans", "kmeans_best", "manifold", "svm", "knn1", "knn5", "effective_rank"),
     clusters=1000,

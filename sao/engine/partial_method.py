@@ -110,10 +110,10 @@ class PartialMethod:
         return other if other in known else name
 
 
-def newest_method(
+def latest_method(
     config: Config, facts: DataFacts, checkpoints: Path, device: torch.device, raw: bool, report: Callable[[str], None]
 ) -> tuple[PartialMethod, int]:
-    """The method of the newest whole checkpoint, with nothing of it in memory yet, and the step."""
+    """The method of the latest whole checkpoint, with nothing of it in memory yet, and the step."""
 
     def build() -> Method:
         with warnings.catch_warnings():
@@ -129,7 +129,7 @@ def newest_method(
 
     outline = _outline(build)
     try:
-        return checkpoint.newest(checkpoints, report, used)
+        return checkpoint.latest(checkpoints, report, used)
     except (RuntimeError, MemoryError, OverflowError) as error:  # numbers that no network, or no machine, can have
         place = checkpoints.parent
         raise InputError(f"the network that {place} describes cannot be built: {str(error).splitlines()[0]}") from None

@@ -16,7 +16,7 @@ from sao.training.run_folder import Run
 
 MOST_POINTS = 400  # of a curve
 MOST_PICTURES, PICTURE_BYTES = 24, 350_000
-WATCHED = ("gradient_norm", "jacobian_norm", "embedding_norm", "logdet_real", "logdet_fake")
+DIAGNOSTICS = ("gradient_norm", "jacobian_norm", "embedding_norm", "logdet_real", "logdet_fake")
 METRIC_WORDS = {
     "svm": "linear SVM",
     "kmeans": "k-means",
@@ -101,7 +101,7 @@ def rows_of(run: Run) -> list[dict[str, Any]]:
 
 
 def curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Charts, each a title and series: online metrics, rank, Jacobian norms, losses of each player, what is only watched."""
+    """Charts, each a title and series: online metrics, rank, Jacobian norms, losses of each player, diagnostics."""
     series: dict[str, tuple[list[int], list[float]]] = {}
     for row in rows:
         for name, value in row.items():
@@ -122,8 +122,8 @@ def curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _order(name: str) -> tuple[int, str]:
-    """Evaluation first, then losses, then what is watched."""
-    return (0 if name.startswith("eval/") else 2 if name.rpartition("/")[2] in WATCHED else 1), name
+    """Evaluation first, then losses, then diagnostics."""
+    return (0 if name.startswith("eval/") else 2 if name.rpartition("/")[2] in DIAGNOSTICS else 1), name
 
 
 def _chart_of(name: str) -> tuple[str | None, str, str]:
@@ -141,7 +141,7 @@ def _chart_of(name: str) -> tuple[str | None, str, str]:
     words = term.replace("_", " ")
     if term.startswith("logdet_"):
         return "Log-determinants", words.removeprefix("logdet "), "lines"
-    if term in WATCHED:
+    if term in DIAGNOSTICS:
         return f"{words[0].upper()}{words[1:]} while training", player or words, "lines"
     return f"Losses of the {player}" if player else "Losses", words, "lines"
 

@@ -28,7 +28,7 @@ METHOD, OPTIMISERS, STATE = "method.safetensors", "optimisers.safetensors", "sta
 
 
 def save(folder: Path, method: Method, step: int, keep: int) -> Path:
-    """Write the state after `step` steps and remove all but the newest `keep` checkpoints."""
+    """Write the state after `step` steps and remove all but the latest `keep` checkpoints."""
     target = folder / _name(step)
     tensors = {
         METHOD: {name: value.detach().contiguous() for name, value in method.state_dict().items()},
@@ -68,13 +68,13 @@ def uses_of(path: Path) -> list[str] | None:
     return _explained(path, lambda: json.loads((path / STATE).read_text()).get("uses"))
 
 
-def load_newest(folder: Path, method: Method, report: Callable[[str], None]) -> int:
-    """Restore the newest whole checkpoint and return its step; a damaged one is reported and passed over."""
-    return newest(folder, report, lambda path: load(path, method))
+def load_latest(folder: Path, method: Method, report: Callable[[str], None]) -> int:
+    """Restore the latest whole checkpoint and return its step; a damaged one is reported and passed over."""
+    return latest(folder, report, lambda path: load(path, method))
 
 
-def newest(folder: Path, report: Callable[[str], None], use: Callable[[Path], T]) -> T:
-    """What a function makes of the newest checkpoint that it does not refuse; those before are tried in turn."""
+def latest(folder: Path, report: Callable[[str], None], use: Callable[[Path], T]) -> T:
+    """What a function makes of the latest checkpoint that it does not refuse; those before are tried in turn."""
     reasons: list[str] = []
     for path in reversed(steps_in(folder)):
         try:

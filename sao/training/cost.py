@@ -9,7 +9,7 @@ import torch
 
 from sao.config import Config, build
 from sao.data.samples import Dataset, Samples
-from sao.engine.evaluate import WATCHED
+from sao.engine.evaluate import VALIDATED
 from sao.engine.evaluation_cost import predicted_memory, predicted_seconds
 from sao.machine import held_memory, peak_memory, reset_peak_memory, usable_memory
 from sao.methods import Method
@@ -17,7 +17,7 @@ from sao.training import checkpoint
 from sao.training.device import choose_device, set_threads
 from sao.training.loop import Steps, check_batch, new_method
 
-WITH_CLUSTERS = (*(WATCHED.metrics or ()), "cluster_agreement")  # what watching takes, steadiness included
+WITH_CLUSTERS = (*(VALIDATED.metrics or ()), "cluster_agreement")  # what validation takes, agreement of clusters included
 AFFORDABLE_SECONDS = 10.0  # of one step
 AFFORDABLE_MEMORY = 0.6  # of what may be used
 TIMED_SECONDS, FEWEST_TIMED, MOST_TIMED = 2.0, 2, 8  # steps are timed for so long, and so many of them
@@ -69,10 +69,10 @@ def evaluation_seconds(config: Config, method: Method, samples: Samples, train: 
     """
     seconds = predicted_seconds(method, samples, train, test, classes)
     every = config.log.evaluate_every
-    watched = 0 if every is None else config.steps_for(train) // every
-    if watched:
-        plan = replace(WATCHED, metrics=WITH_CLUSTERS, unlabelled=WITH_CLUSTERS[-2:])
-        seconds += watched * predicted_seconds(method, samples, train, test, classes, plan, references=False)
+    validations = 0 if every is None else config.steps_for(train) // every
+    if validations:
+        plan = replace(VALIDATED, metrics=WITH_CLUSTERS, unlabelled=WITH_CLUSTERS[-2:])
+        seconds += validations * predicted_seconds(method, samples, train, test, classes, plan, references=False)
     return seconds
 
 

@@ -198,7 +198,7 @@ def _held(run: Run) -> Iterator[None]:
 def _restored(run: Run, method: Method, report: Callable[[str], None]) -> int:
     """The step from which a run goes on; one that was stopped before its first checkpoint starts as it started then."""
     if checkpoint.steps_in(run.checkpoints):
-        return checkpoint.load_newest(run.checkpoints, method, report)
+        return checkpoint.load_latest(run.checkpoints, method, report)
     begin(method)
     return 0
 

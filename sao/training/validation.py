@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sao.data.samples import Dataset, Images
-from sao.engine.evaluate import LEARNT, WATCHED, measure, representations
+from sao.engine.evaluate import LEARNT, VALIDATED, measure, representations
 from sao.engine.features import extract_together
 from sao.engine.pictures import decoded, to_pixels
 from sao.evaluation.clusters import cluster_agreement
@@ -26,8 +26,8 @@ def validate(method: Method, dataset: Dataset, seed: int = 0) -> dict[str, float
 
     A measure that the data does not allow (a single class, three test samples) is left out: it must not end a run.
     """
-    learnt = representations(method, dataset, WATCHED, seed, extract=extract_together)
-    found = measure(learnt, WATCHED, seed)
+    learnt = representations(method, dataset, VALIDATED, seed, extract=extract_together)
+    found = measure(learnt, VALIDATED, seed)
     scalars = {
         f"eval/{metric.name}_n{found.n_test}" if metric.name in LABELLED else f"eval/{metric.name}": metric.value
         for metric in found.metrics
@@ -58,6 +58,7 @@ def _copies(method: Method, dataset: Dataset, seed: int) -> dict[str, float]:
 def _smoothness(method: Method, dataset: Dataset, seed: int) -> dict[str, float]:
     device = next(method.parameters()).device
     inputs = dataset.test.inputs(slice(0, SMOOTHNESS_SAMPLES), device)
-    norms = jacobian_norm(method.smooth_function, inputs, steps=4, generator=generator(seed, "watch")).detach()
+    draws = generator(seed, "watch")  # the old name: another one would draw other numbers
+    norms = jacobian_norm(method.smooth_function, inputs, steps=4, generator=draws).detach()
     levels = (0.05, 0.5, 0.95)
     return {f"eval/jacobian_norm_q{100 * level:02.0f}": float(norms.float().quantile(level)) for level in levels}

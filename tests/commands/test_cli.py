@@ -38,6 +38,13 @@ def test_answers_without_importing_what_is_slow(arguments):
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize("arguments", [["presets"], ["options", "train"]])
+def test_a_command_that_computes_nothing_does_not_wait(arguments, monkeypatch, capsys):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setattr(cli.time, "sleep", lambda seconds: pytest.fail(f"waited for {seconds} s"))
+    assert main(arguments) == 0
+
+
 def test_every_argument_of_every_command_is_explained():
     commands = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)).choices
     unsaid = [f"{name} {action.dest}" for name, parser in commands.items() for action in parser._actions if not action.help]

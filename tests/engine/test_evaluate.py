@@ -14,7 +14,7 @@ from sao.data.samples import Dataset, Images
 from sao.engine.evaluate import (
     LEARNT,
     SUMMARISED,
-    WATCHED,
+    VALIDATED,
     Plan,
     chosen_rows,
     measure,
@@ -132,7 +132,7 @@ def test_weights_are_called_averages_only_where_there_are_some():
     assert weights_used(tiny.method(method="random")) == "raw"
 
 
-@pytest.mark.parametrize(("plan", "references"), [(SUMMARISED, True), (WATCHED, False)])
+@pytest.mark.parametrize(("plan", "references"), [(SUMMARISED, True), (VALIDATED, False)])
 def test_the_predicted_time_is_near_the_real_one(plan, references, monkeypatch):
     """Within a factor of four, because what the SVM needs depends on the data; in time of the processor, which is shared."""
     monkeypatch.setattr("time.perf_counter", time.process_time)

@@ -48,7 +48,7 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(name, optimiser, tmp_path
     third, sixth = checkpoint.steps_in(run.checkpoints)
     sixth.rename(tmp_path / "sixth")
     resumed = tiny.method(**options)
-    first = checkpoint.load_newest(run.checkpoints, resumed, print)
+    first = checkpoint.load_latest(run.checkpoints, resumed, print)
     assert (third.name[-1], first) == ("3", 3)
     tiny.go_on(run, run.config, tiny.dataset(), resumed, first)
     rows = tiny.rows(run.folder)

@@ -118,7 +118,7 @@ def test_a_run_that_was_stopped_clusters_as_the_whole_run(stopped, tmp_path):
     tiny.make_steps(part, 0, stopped)
     checkpoint.save(tmp_path, part, stopped, keep=1)
     restored = learner()
-    assert checkpoint.load_newest(tmp_path, restored, report=print) == stopped
+    assert checkpoint.load_latest(tmp_path, restored, report=print) == stopped
     tiny.make_steps(restored, stopped, 10)
     after = whole.state_dict()
     assert [name for name, value in restored.state_dict().items() if not torch.equal(value, after[name])] == []

@@ -128,7 +128,7 @@ def test_p_and_what_it_counts_survive_a_stop(stopped, tmp_path):
     tiny.make_steps(part, 0, stopped)
     checkpoint.save(tmp_path, part, stopped, keep=1)
     restored = learner()
-    checkpoint.load_newest(tmp_path, restored, report=print)
+    checkpoint.load_latest(tmp_path, restored, report=print)
     tiny.make_steps(restored, stopped, 6)
     after = whole.state_dict()
     assert [name for name, value in restored.state_dict().items() if not torch.equal(value, after[name])] == []

@@ -18,7 +18,7 @@ from sao.methods.hinge import HingeGAN
 from sao.reproduce import pool
 from sao.reproduce.tables import study
 from sao.reproduce.tables.cells import Cell, Row, cells_of, chosen_rows
-from sao.reproduce.tables.curves import WATCHED, watched, write_curves
+from sao.reproduce.tables.curves import VALIDATED, validated, write_curves
 from sao.reproduce.tables.measure import training_seconds
 from sao.reproduce.tables.table2 import PAPER, table2
 from sao.reproduce.tables.table4 import table4
@@ -72,19 +72,19 @@ def test_every_row_has_its_numbers_and_those_that_generate_have_more(ablation):
 
 
 def test_curves_show_how_each_row_came_about(ablation, tmp_path):
-    for name in WATCHED:
-        ((step, value),) = watched(ablation / "runs/full-digits-seed0", name)
+    for name in VALIDATED:
+        ((step, value),) = validated(ablation / "runs/full-digits-seed0", name)
         assert step == 3
         assert 0.1 < value < 1
     with Image.open(ablation / "curves.png") as curves:
         assert curves.width > 500
     write_curves([], tmp_path / "curves.png")
     table, options = table4("cpu"), {"data.folder": "data"}
-    unwatched = cells_of(table, table.rows, ["digits"], [0], options, tmp_path)[0]
-    unwatched.folder.mkdir()
-    (unwatched.folder / "config.yaml").touch()
-    (unwatched.folder / "metrics.jsonl").write_text('{"step": 3, "time/seconds": 1.0}\n')
-    write_curves([unwatched], tmp_path / "curves.png")
+    unvalidated = cells_of(table, table.rows, ["digits"], [0], options, tmp_path)[0]
+    unvalidated.folder.mkdir()
+    (unvalidated.folder / "config.yaml").touch()
+    (unvalidated.folder / "metrics.jsonl").write_text('{"step": 3, "time/seconds": 1.0}\n')
+    write_curves([unvalidated], tmp_path / "curves.png")
     assert not (tmp_path / "curves.png").exists(), "nothing to show"
 
 

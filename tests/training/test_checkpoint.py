@@ -49,7 +49,7 @@ def folder(saved, tmp_path) -> Path:
 
 def load(folder: Path, method: Method | None = None) -> tuple[int, list[str]]:
     said: list[str] = []
-    return checkpoint.load_newest(folder, method or tiny.method(), said.append), said
+    return checkpoint.load_latest(folder, method or tiny.method(), said.append), said
 
 
 @pytest.mark.parametrize("name", ["structural", "self_conditioned", "stylegan2", "bigbigan", "genrep", "supervised", "random"])
@@ -171,7 +171,7 @@ def test_moments_under_strange_names_are_refused(folder):
     assert load(folder)[0] == 1
 
 
-def test_the_newest_are_kept_and_unfinished_ones_swept_away(tmp_path):
+def test_the_latest_are_kept_and_unfinished_ones_swept_away(tmp_path):
     method = tiny.method(method="random")
     for unfinished in (".writing-00000001-1", ".step-00000001.writing-1"):  # of earlier versions, and of this
         (tmp_path / unfinished).mkdir()

@@ -196,7 +196,7 @@ def disk(tmp_path):
     if done.returncode:
         pytest.skip("only root can mount a small disk")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(disk: Path) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sao.reproduce.tables.cells import Cell
-from sao.reproduce.tables.curves import watched
+from sao.reproduce.tables.curves import validated
 from sao.reproduce.tables.measure import training_seconds
 from sao.training.run_folder import Run
 
-WATCHED = "eval/kmeans"  # its name goes on with the number of samples
+VALIDATED = "eval/kmeans"  # its name goes on with the number of samples
 
 
 def over_time(cells: Sequence[Cell]) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ def write_curves(cells: Sequence[Cell], path: Path) -> None:
 
 def _points(cell: Cell) -> list[tuple[float, int, float]]:
     """Minutes, step and value. The clock begins anew after a stop, so minutes are steps times the median of a step's time."""
-    evaluated = watched(cell.folder, WATCHED)
+    evaluated = validated(cell.folder, VALIDATED)
     if not evaluated:
         return []
     run = Run.open(cell.folder)

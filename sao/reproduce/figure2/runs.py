@@ -69,7 +69,7 @@ def trained(one: Job) -> Adversarial:
     method = new_method(one.config, spirals(seed=one.config.seed), torch.device("cpu"))
     assert isinstance(method, Adversarial), "every variant is a GAN"
     if one.variant != UNTRAINED:
-        checkpoint.load_newest(Run.open(one.folder).checkpoints, method, lambda line: print(line, file=sys.stderr))
+        checkpoint.load_latest(Run.open(one.folder).checkpoints, method, lambda line: print(line, file=sys.stderr))
     return method
 
 
