@@ -18,7 +18,7 @@ from sao.cli import keep_freed_memory
 from sao.commands.reproduce import seeds_in
 from sao.commands.training import open_config_data
 from sao.config import Config, load_preset
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
 from sao.engine.device import choose_device, set_threads
 from sao.engine.log import Log
 from sao.engine.loop import Diverged, new_method, train

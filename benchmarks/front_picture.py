@@ -14,7 +14,7 @@ import numpy as np
 
 import sao
 from sao.commands.training import open_config_data
-from sao.data.samples import Images
+from sao.data.dataset import Images
 from sao.evaluation.kmeans import best_kmeans
 from sao.report.layout import layout
 

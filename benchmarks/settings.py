@@ -29,7 +29,7 @@ from sao.cli import keep_freed_memory
 from sao.commands.reproduce import seeds_in
 from sao.commands.training import open_config_data
 from sao.config import Config, load_preset
-from sao.data.samples import Dataset, Samples
+from sao.data.dataset import Dataset, Samples
 from sao.data.split import held_out_rows
 from sao.engine.features import extract
 from sao.engine.loop import Diverged

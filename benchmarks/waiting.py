@@ -59,8 +59,8 @@ def measure(path: Path, preset: str, size: int, batch: int, steps: int, ahead: b
     import torch
 
     from sao.config import load_preset
-    from sao.data.batches import Batches
-    from sao.data.samples import Dataset, Images
+    from sao.data.dataset import Dataset, Images
+    from sao.data.loader import Batches
     from sao.engine.loop import new_method
     from sao.engine.step import make_step
 
@@ -88,8 +88,8 @@ def measure_pauses(path: Path, size: int, batch: int, steps: int, pause: float) 
     """The same where a step is a pause: what a device that computes so fast would wait."""
     import torch
 
-    from sao.data.batches import Batches
-    from sao.data.samples import Images
+    from sao.data.dataset import Images
+    from sao.data.loader import Batches
     from sao.randomness import batch_rows
 
     images = Images(np.load(path, mmap_mode="r").reshape(-1, size, size, 3))

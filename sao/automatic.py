@@ -12,7 +12,7 @@ import torch
 
 from sao import distributed
 from sao.config import Config, build
-from sao.data.samples import Dataset, Images, Samples
+from sao.data.dataset import Dataset, Images, Samples
 from sao.engine.device import choose_device
 from sao.engine.log import clock
 from sao.engine.run_cost import evaluation_seconds, step_cost

@@ -17,11 +17,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sao import model as models
 from sao.automatic import choose_options
 from sao.config import Config, build, load_preset
-from sao.data.batches import Batches
-from sao.data.objects import holds_pictures, pictures_of
-from sao.data.samples import Dataset, Images, Samples, Vectors
+from sao.data.dataset import Dataset, Images, Samples, Vectors
+from sao.data.files.objects import holds_pictures, pictures_of
+from sao.data.files.tables import LARGEST_VALUE, Standardiser
+from sao.data.loader import Batches
 from sao.data.split import encode_labels
-from sao.data.tables import LARGEST_VALUE, Standardiser
 from sao.engine import checkpoint
 from sao.engine.device import arrange_passes, choose_bfloat16, choose_device, set_threads
 from sao.engine.evaluate import Evaluation

@@ -7,7 +7,7 @@ from typing import Any
 
 from sao.commands.training import start
 from sao.config import load_preset
-from sao.data.objects import IN_MEMORY, readable
+from sao.data.files.objects import IN_MEMORY, readable
 from sao.errors import InputError
 from sao.model import Model, load
 

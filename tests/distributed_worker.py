@@ -18,9 +18,9 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 
 from sao import distributed, processes
-from sao.data.batches import Batches
-from sao.data.samples import Dataset
-from sao.data.sources import spirals
+from sao.data.dataset import Dataset
+from sao.data.loader import Batches
+from sao.data.named import spirals
 from sao.engine import checkpoint
 from sao.engine.features import extract, extract_together
 from sao.engine.loop import new_method

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from sao.config import Config, load_preset
-from sao.data.batches import Batches
-from sao.data.samples import Dataset, Frames, Images
-from sao.data.sources import digits
+from sao.data.dataset import Dataset, Frames, Images
+from sao.data.loader import Batches
+from sao.data.named import digits
 from sao.engine.log import Log
 from sao.engine.loop import new_method, train
 from sao.engine.run import DataFacts, Run

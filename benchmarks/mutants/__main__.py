@@ -29,7 +29,7 @@ FILES = (
     "sao/randomness.py",
     "sao/distributed.py",
     "sao/data/split.py",
-    "sao/data/batches.py",
+    "sao/data/loader.py",
     "sao/engine/loop.py",
     "sao/engine/checkpoint.py",
     "sao/methods/*.py",
@@ -45,7 +45,7 @@ DEFAULTS = "tests/methods/test_published_options.py"  # of every file of methods
 ALSO = {
     "sao/engine/loop.py": ["tests/test_distributed.py"],
     "sao/randomness.py": ["tests/data/test_batches.py"],
-    "sao/data/split.py": ["tests/data/test_user_tables.py", "tests/data/test_user_arrays.py", "tests/data/test_user_images.py"],
+    "sao/data/split.py": ["tests/data/test_table_files.py", "tests/data/test_arrays.py", "tests/data/test_images.py"],
     "sao/methods/adversarial.py": [GAN_STEP, "tests/methods/test_structural.py", CONTROLS],
     "sao/methods/architecture.py": [GAN_STEP, CONTROLS, "tests/test_config.py"],
     "sao/methods/biggan.py": [GAN_STEP, CONTROLS],

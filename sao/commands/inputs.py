@@ -6,14 +6,14 @@ import sys
 
 import numpy as np
 
-from sao.data import sources
+from sao.data import named as sources
+from sao.data.dataset import Dataset, Images, Samples, Vectors
 from sao.data.file_source import Skipped
+from sao.data.files.open import Opened, open_for_embedding, open_path
+from sao.data.files.tables import Standardiser
 from sao.data.open import open_data
-from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.data.shard_names import data_exists
 from sao.data.split import held_out_rows
-from sao.data.tables import Standardiser
-from sao.data.user_files import Opened, open_for_embedding, open_path
 from sao.engine.bar import Bar
 from sao.engine.run import DataFacts
 from sao.errors import InputError

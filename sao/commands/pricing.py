@@ -6,9 +6,9 @@ import numpy as np
 
 from sao.automatic import choose_options
 from sao.config import Config
-from sao.data.image_files import FRAME
-from sao.data.samples import Dataset, Frames, Images
-from sao.data.user_files import Opened
+from sao.data.dataset import Dataset, Frames, Images
+from sao.data.files.images import FRAME
+from sao.data.files.open import Opened
 from sao.engine import checkpoint
 from sao.engine.device import choose_device
 from sao.engine.log import clock

@@ -8,7 +8,7 @@ from sao.commands.output import warn, writable
 from sao.errors import InputError
 
 if TYPE_CHECKING:  # torch comes with it
-    from sao.data.samples import Dataset
+    from sao.data.dataset import Dataset
     from sao.engine.run import Run
     from sao.model import Model
     from sao.report.build import Shown

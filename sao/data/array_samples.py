@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from sao.data import rows
-from sao.data.archives import file_digest
-from sao.data.arrays import ArrayImages, Arrays
-from sao.data.cache import Cache
 from sao.data.file_source import Skipped
-from sao.data.image_files import FORMAT_VERSION, ImageRequest, Reading, check_enough, strict_error
+from sao.data.files.archives import file_digest
+from sao.data.files.arrays import ArrayImages, Arrays
+from sao.data.files.cache import Cache
+from sao.data.files.images import FORMAT_VERSION, ImageRequest, Reading, check_enough, strict_error
+from sao.data.files.tables import usable_rows
 from sao.data.split import Labels, labels_or_note
-from sao.data.tables import usable_rows
 from sao.data.unsplit import Read, UnsplitImages, UnsplitVectors
 from sao.errors import InputError
 

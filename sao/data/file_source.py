@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from sao.data.decode import Loaded
+from sao.data.files.decode import Loaded
 
 # What file managers leave behind is nobody's data: not an image, and not worth a line in the list of skipped files.
 LITTER = ("thumbs.db", "desktop.ini")

@@ -5,8 +5,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from sao.data.decode import Loaded
 from sao.data.file_source import Entry, Skipped, is_litter
+from sao.data.files.decode import Loaded
 from sao.errors import printable
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
-from sao.data.decode import Header
+from sao.data.files.decode import Header
 from sao.data.fitting import Recipe
 
 SMALLEST, LARGEST_CHOSEN, LARGEST = 8, 128, 256

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from sao.data.archives import file_digest
-from sao.data.decode import Failure, Loaded
 from sao.data.file_source import Entry, Skipped
-from sao.data.tables import LABEL_COLUMNS
+from sao.data.files.archives import file_digest
+from sao.data.files.decode import Failure, Loaded
+from sao.data.files.tables import LABEL_COLUMNS
 from sao.errors import InputError, printable
 
 ROWS_AT_ONCE = 256

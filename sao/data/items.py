@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from sao.data.decode import Failure, Loaded, eight_bits, quiet
 from sao.data.file_source import Entry, Skipped
+from sao.data.files.decode import Failure, Loaded, eight_bits, quiet
 from sao.errors import InputError, printable
 
 

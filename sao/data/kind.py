@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 from typing import Literal
 
-from sao.data.decode import is_picture
+from sao.data.files.decode import is_picture
 from sao.data.image_tables import ARROW_STARTS, image_column, image_tables
 from sao.data.path_list import paths_in
 from sao.data.shard_names import shard_paths

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from sao.data import sources
-from sao.data.samples import Dataset
+from sao.data import named as sources
+from sao.data.dataset import Dataset
+from sao.data.files.open import Fit, Opened, open_path
 from sao.data.shard_names import data_exists
-from sao.data.user_files import Fit, Opened, open_path
 from sao.errors import InputError
 
 
@@ -25,7 +25,7 @@ def open_data(
     download: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Opened:
-    """A named data set (see `sao.data.sources`), or whatever is at a path. A name comes before a path that reads the same."""
+    """A named data set (see `sao.data.named`), or whatever is at a path. A name comes before a path that reads the same."""
     if source not in sources.NAMES:
         if not data_exists(source):
             raise InputError(f"there is no file or folder {source}, and no data set of that name ({', '.join(sources.NAMES)})")

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from sao.data.decode import ENDINGS
+from sao.data.files.decode import ENDINGS
 
 
 def paths_in(file: Path) -> list[str] | None:

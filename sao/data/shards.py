@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from sao.data.archives import TarArchive
-from sao.data.decode import Loaded
 from sao.data.file_source import Entry, Skipped
+from sao.data.files.archives import TarArchive
+from sao.data.files.decode import Loaded
 from sao.errors import InputError, printable
 
 COMPANIONS = (".cls", ".json", ".txt")  # what lies beside an image of the same key and is none itself

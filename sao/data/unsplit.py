@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sao.data.dataset import Frames, Images, Vectors
 from sao.data.file_source import Skipped
+from sao.data.files.tables import Standardiser
 from sao.data.rows import select_rows
-from sao.data.samples import Frames, Images, Vectors
 from sao.data.split import Labels
-from sao.data.tables import Standardiser
 
 Parts = tuple[np.ndarray, np.ndarray]
 

@@ -12,8 +12,8 @@ import torch
 
 from sao import distributed, processes
 from sao.config import Config
-from sao.data.batches import Batches
-from sao.data.samples import Dataset, Samples
+from sao.data.dataset import Dataset, Samples
+from sao.data.loader import Batches
 from sao.engine import checkpoint
 from sao.engine.collapse import Collapse
 from sao.engine.device import arrange_passes, check_compiler, choose_bfloat16, numerics

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from sao.config import Config, build
-from sao.data.batches import Batches
-from sao.data.samples import Dataset, Samples
+from sao.data.dataset import Dataset, Samples
+from sao.data.loader import Batches
 from sao.engine import checkpoint
 from sao.engine.device import arrange_passes, choose_bfloat16, choose_device, set_threads
 from sao.engine.evaluate import WATCHED

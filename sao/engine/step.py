@@ -1,7 +1,7 @@
 """One step of training: which rows, what the method is given of them."""
 
 from sao import distributed
-from sao.data.batches import Batches
+from sao.data.loader import Batches
 from sao.methods import Batch, Method
 from sao.methods.method import Scalars
 from sao.randomness import batch_rows

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sao.commands.training import open_run_data
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
 from sao.engine.evaluate import Plan, chosen_rows, measure, representations, weights_used
 from sao.engine.run import Run
 from sao.files import write_text

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sao.config import Config
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
 from sao.engine import checkpoint
 from sao.engine.device import choose_device, set_threads
 from sao.engine.log import Log

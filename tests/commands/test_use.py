@@ -14,7 +14,7 @@ from PIL import Image
 import sao
 from sao.cli import main
 from sao.commands.inputs import open_for, open_split_for
-from sao.data.samples import Images
+from sao.data.dataset import Images
 from sao.engine.data_place import with_data
 from sao.engine.run import DataFacts, Run
 from sao.errors import InputError

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from sao.data.batches import Batches
+from sao.data.dataset import Images, Vectors
+from sao.data.loader import Batches
 from sao.data.rows import SelectedRows, read_rows
-from sao.data.samples import Images, Vectors
 from sao.randomness import batch_rows
 
 DEVICE = torch.device("cpu")

@@ -15,10 +15,10 @@ from sklearn.datasets import load_sample_images
 from sao.cli import main
 from sao.data import transforms
 from sao.data.augmentation import Augmentation
-from sao.data.batches import Batches
+from sao.data.dataset import Frames, Images, Samples
+from sao.data.files.open import open_for_embedding, open_path
 from sao.data.frames import frame_windows, random_crops
-from sao.data.samples import Frames, Images, Samples
-from sao.data.user_files import open_for_embedding, open_path
+from sao.data.loader import Batches
 from sao.engine import checkpoint
 from sao.errors import InputError
 from sao.randomness import uniform

@@ -9,12 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
-from sao.data.cache import Cache
+from sao.data.dataset import Images, Vectors
+from sao.data.files.cache import Cache
+from sao.data.files.objects import InMemory, holds_pictures, pictures_of, readable
+from sao.data.files.open import open_for_embedding, open_path
+from sao.data.files.streams import spooled
 from sao.data.items import encoded
-from sao.data.objects import InMemory, holds_pictures, pictures_of, readable
-from sao.data.samples import Images, Vectors
-from sao.data.spool import spooled
-from sao.data.user_files import open_for_embedding, open_path
 from sao.errors import InputError
 from sao.torchvision_import import torchvision_datasets
 

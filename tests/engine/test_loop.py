@@ -11,7 +11,7 @@ import torch
 
 from sao import objectives
 from sao.cli import main
-from sao.data.samples import Dataset, Images
+from sao.data.dataset import Dataset, Images
 from sao.engine import checkpoint
 from sao.engine.loop import Diverged, new_method
 from sao.engine.run import DataFacts, Run

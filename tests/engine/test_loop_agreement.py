@@ -7,7 +7,7 @@ import tiny
 import torch
 
 from sao import distributed
-from sao.data.batches import Batches
+from sao.data.loader import Batches
 from sao.engine import loop
 from sao.engine.loop import Diverged, Interrupted
 from sao.errors import InputError

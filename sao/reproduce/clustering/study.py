@@ -10,7 +10,7 @@ import torch
 
 from sao import config as configuration
 from sao.commands.training import open_config_data
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
 from sao.engine.device import choose_device, set_threads
 from sao.engine.evaluate import ChosenRows, weights_used
 from sao.engine.features import extract

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from sao.config import Config, load_preset
-from sao.data.sources import spirals
+from sao.data.named import spirals
 from sao.engine import checkpoint
 from sao.engine.loop import new_method
 from sao.engine.run import Run

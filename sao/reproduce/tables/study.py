@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sao import config as configuration
 from sao.commands.training import open_config_data
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
 from sao.engine.device import choose_device, set_threads
 from sao.engine.log import clock
 from sao.engine.loop import Diverged, new_method

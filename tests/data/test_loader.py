@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sao.cli import main
 from sao.data import read_ahead, rows
-from sao.data.batches import Batches
+from sao.data.dataset import Dataset, Images
+from sao.data.loader import Batches
 from sao.data.read_ahead import ReadAhead
-from sao.data.samples import Dataset, Images
 from sao.engine.features import extract
 from sao.engine.loop import Interrupted
 from sao.errors import InputError

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sao.data import decode as decoding
+from sao.data.files import decode as decoding
+from sao.data.files.open import open_path
 from sao.data.folder import Folder
-from sao.data.user_files import open_path
 from sao.errors import InputError
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from sao.data.files.images import ImageRequest
 from sao.data.fitting import Recipe, fit
-from sao.data.image_files import ImageRequest
 from sao.data.image_notes import LARGEST, choose_size, fit_note
 from sao.errors import InputError, printable
 from sao.npz import npz_names, read_npz

@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from sao.data.samples import Vectors
+from sao.data.dataset import Vectors
+from sao.data.files.open import open_for_embedding, open_path
+from sao.data.files.tables import Standardiser, read_table
 from sao.data.split import held_out_rows
-from sao.data.tables import Standardiser, read_table
-from sao.data.user_files import open_for_embedding, open_path
 from sao.errors import InputError
 
 

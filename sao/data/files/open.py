@@ -8,21 +8,21 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from sao.data.archives import open_source
 from sao.data.array_samples import check_usable, from_arrays
-from sao.data.arrays import read_arrays
-from sao.data.cache import Cache
+from sao.data.dataset import Dataset, Samples
 from sao.data.file_source import Skipped, Source
-from sao.data.image_files import ImageRequest, Progress, Reading, read_pictures
+from sao.data.files.archives import open_source
+from sao.data.files.arrays import read_arrays
+from sao.data.files.cache import Cache
+from sao.data.files.images import ImageRequest, Progress, Reading, read_pictures
+from sao.data.files.tables import LARGEST_VALUE, Standardiser, listed, read_table, usable_rows
 from sao.data.image_tables import ImageTable
 from sao.data.items import PathList
 from sao.data.kind import kind_of
 from sao.data.path_list import paths_in
-from sao.data.samples import Dataset, Samples
 from sao.data.shard_names import shard_paths
 from sao.data.shards import Shards
 from sao.data.split import held_out_rows, labels_or_note, layout_of
-from sao.data.tables import LARGEST_VALUE, Standardiser, listed, read_table, usable_rows
 from sao.data.unsplit import Read, UnsplitImages, UnsplitVectors
 from sao.errors import InputError, printable
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tiny
 
-from sao.data import sources
+from sao.data import named as sources
+from sao.data.dataset import Dataset, Images, Vectors, pixels_to_inputs
 from sao.data.open import open_data
-from sao.data.samples import Dataset, Images, Vectors, pixels_to_inputs
 from sao.errors import InputError
 
 

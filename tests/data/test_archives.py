@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sao.data import archives
-from sao.data.user_files import open_for_embedding, open_path
+from sao.data.files import archives
+from sao.data.files.open import open_for_embedding, open_path
 from sao.errors import InputError
 
 

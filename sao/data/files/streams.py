@@ -13,10 +13,10 @@ from typing import Any
 
 from filelock import FileLock
 
-from sao.data.cache import Cache
-from sao.data.decode import Failure, Loaded, read
 from sao.data.file_source import Entry, Skipped
-from sao.data.image_files import Progress
+from sao.data.files.cache import Cache
+from sao.data.files.decode import Failure, Loaded, read
+from sao.data.files.images import Progress
 from sao.data.items import encoded
 from sao.errors import InputError, printable
 

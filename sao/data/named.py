@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sao.data.samples import Dataset, Images, Vectors
+from sao.data.dataset import Dataset, Images, Vectors
 from sao.errors import InputError
 from sao.npz import read_npz
 

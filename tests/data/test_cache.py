@@ -12,22 +12,22 @@ import pytest
 from PIL import Image
 
 from sao.data import rows
-from sao.data.cache import Cache
+from sao.data.files.cache import Cache
+from sao.data.files.open import open_path
 from sao.data.rows import SelectedRows
-from sao.data.user_files import open_path
 from sao.errors import InputError
 
 OPEN = """
 import sys
 from pathlib import Path
-from sao.data.user_files import open_path
+from sao.data.files.open import open_path
 data = open_path(sys.argv[1], cache_folder=Path(sys.argv[2]), workers=int(sys.argv[3])).dataset
 print(len(data.train), len(data.test), data.train.pixels.sum(), data.test.pixels.sum())
 """
 STALL = """
 import sys, time
 from pathlib import Path
-from sao.data.user_files import open_path
+from sao.data.files.open import open_path
 def stall(done, total):
     if done > 1.5 * total / 2:
         print("in the middle", flush=True)
@@ -57,8 +57,8 @@ def entries(cache):
 
 def test_the_second_time_nothing_is_decoded(folder, tmp_path, monkeypatch):
     first = open_path(folder, cache_folder=tmp_path / "cache")
-    monkeypatch.setattr("sao.data.image_files.decode_chunk", None)
-    monkeypatch.setattr("sao.data.image_files.inspect_chunk", None)
+    monkeypatch.setattr("sao.data.files.images.decode_chunk", None)
+    monkeypatch.setattr("sao.data.files.images.inspect_chunk", None)
     second = open_path(folder, cache_folder=tmp_path / "cache")
     np.testing.assert_array_equal(first.dataset.train.inputs(slice(None)), second.dataset.train.inputs(slice(None)))
     assert first.notes == second.notes

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from sao import npz
-from sao.data import arrays as reading
 from sao.data import rows
+from sao.data.dataset import Images, Vectors
+from sao.data.files import arrays as reading
+from sao.data.files.open import open_for_embedding, open_path
 from sao.data.rows import SelectedRows
-from sao.data.samples import Images, Vectors
-from sao.data.user_files import open_for_embedding, open_path
 from sao.errors import InputError
 
 

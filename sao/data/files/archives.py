@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from sao.data.decode import MAX_FILE_BYTES, Failure, Loaded, is_picture
 from sao.data.file_source import Entry, Skipped, Source, is_litter_path
+from sao.data.files.decode import MAX_FILE_BYTES, Failure, Loaded, is_picture
 from sao.data.folder import Folder, SingleFile
 from sao.errors import InputError, printable
 from sao.npz import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION

@@ -9,8 +9,10 @@ from functools import partial
 import numpy as np
 import PIL
 
-from sao.data.cache import Cache, Stored
-from sao.data.decode import (
+from sao.data.dataset import Frames
+from sao.data.file_source import Skipped, Source
+from sao.data.files.cache import Cache, Stored
+from sao.data.files.decode import (
     Failure,
     Loaded,
     Picture,
@@ -20,11 +22,9 @@ from sao.data.decode import (
     inspect_chunk,
     read,
 )
-from sao.data.file_source import Skipped, Source
+from sao.data.files.workers import map_in_order
 from sao.data.fitting import Recipe
 from sao.data.image_notes import Tally, choose_size
-from sao.data.samples import Frames
-from sao.data.workers import map_in_order
 from sao.errors import InputError, printable
 from sao.machine import usable_cores
 

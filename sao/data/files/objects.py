@@ -12,16 +12,16 @@ import numpy as np
 from PIL import Image
 
 from sao.data.array_samples import from_arrays
-from sao.data.arrays import Arrays
-from sao.data.cache import Cache
-from sao.data.decode import ENDINGS
 from sao.data.file_source import Source
-from sao.data.image_files import ImageRequest, Reading
+from sao.data.files.arrays import Arrays
+from sao.data.files.cache import Cache
+from sao.data.files.decode import ENDINGS
+from sao.data.files.images import ImageRequest, Reading
+from sao.data.files.open import Readable, from_source
+from sao.data.files.streams import spooled
+from sao.data.files.tables import LABEL_COLUMNS
 from sao.data.items import Items, PathList
-from sao.data.spool import spooled
-from sao.data.tables import LABEL_COLUMNS
 from sao.data.unsplit import Read, UnsplitImages, UnsplitVectors
-from sao.data.user_files import Readable, from_source
 from sao.errors import InputError, printable
 
 IMAGE_COLUMNS = ("image", "img", "picture", "photo", "path", "file", "filename", "file_name", "image_path")

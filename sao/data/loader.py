@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sao.data.dataset import Images, Samples, pixels_to_inputs
 from sao.data.frames import random_crops
 from sao.data.read_ahead import ReadAhead
 from sao.data.rows import Rows
-from sao.data.samples import Images, Samples, pixels_to_inputs
 
 _BLOCK_BYTES = 64 * 2**20
 
