@@ -17,9 +17,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sao import model as models
 from sao.automatic import choose_options
 from sao.config import Config, build, load_preset
-from sao.data.dataset import Dataset, Images, Samples, Vectors
+from sao.data.dataset import LARGEST_VALUE, Dataset, Images, Samples, Standardiser, Vectors
 from sao.data.files.objects import holds_pictures, pictures_of
-from sao.data.files.tables import LARGEST_VALUE, Standardiser
 from sao.data.loader import Batches
 from sao.data.split import encode_labels
 from sao.engine import checkpoint

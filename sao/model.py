@@ -11,10 +11,9 @@ import numpy as np
 import torch
 
 from sao.config import Config
-from sao.data.dataset import Dataset, Images, Samples, Vectors
+from sao.data.dataset import Dataset, Images, Samples, Standardiser, Vectors
 from sao.data.files.objects import holds_pictures, readable
 from sao.data.files.open import open_for_embedding
-from sao.data.files.tables import Standardiser
 from sao.engine.cluster_sheet import ClusterSheet
 from sao.engine.device import choose_device
 from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used

@@ -303,5 +303,5 @@ def _batch(method: Method, batches: Batches, config: Any, step: int) -> Batch:
     batch = config.train.batch
     places = distributed.local_slice(batch)
     rows = batch_rows(config.seed, step, batch, len(batches))[places]
-    inputs = batches.learnt_from(rows, config.seed, step, places).to(next(method.parameters()).dtype)
+    inputs = batches.training_inputs(rows, config.seed, step, places).to(next(method.parameters()).dtype)
     return Batch(inputs, rows, batches.labels(rows) if method.needs_labels else None)

@@ -82,7 +82,7 @@ def _samples(model: "Model", given: str, data: str | None) -> tuple[np.ndarray, 
 
 def _original(model: "Model", rows: np.ndarray) -> np.ndarray:
     """Rows as they were before the run's standardiser, which left out columns that never varied."""
-    from sao.data.files.tables import Standardiser
+    from sao.data.dataset import Standardiser
 
     if model.facts.standardiser is None:
         return rows.astype(np.float64)

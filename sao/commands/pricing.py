@@ -7,8 +7,8 @@ import numpy as np
 from sao.automatic import choose_options
 from sao.config import Config
 from sao.data.dataset import Dataset, Frames, Images
-from sao.data.files.images import FRAME
 from sao.data.files.open import Opened
+from sao.data.files.reading import FRAME
 from sao.engine import checkpoint
 from sao.engine.device import choose_device
 from sao.engine.log import clock

@@ -15,9 +15,8 @@ from sao import distributed, processes
 from sao.commands.changes import described_changes
 from sao.commands.summary import print_summary
 from sao.config import Config
-from sao.data.files.open import Opened, Readable, open_path
+from sao.data.files.open import Opened, Readable, open_data, open_path
 from sao.data.named import NAMES
-from sao.data.open import open_data
 from sao.engine import checkpoint
 from sao.engine.bar import Bar
 from sao.engine.data_place import with_data

@@ -1,5 +1,6 @@
-"""Named data sets. A source returns a Dataset; labels travel with it for evaluation and are never given to a method's step."""
+"""Data sets that have a name. Labels travel with them for evaluation and are never given to a method's step."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,30 @@ from sao.npz import read_npz
 NAMES = ("digits", "spirals", "cifar10", "cifar100", "mnist", "fashion_mnist")
 SPIRAL_NOISE = 0.15
 SPIRAL_BOX = 8.0
+
+
+def open_named(
+    name: str,
+    folder: Path,
+    size: int | None = None,
+    labels: bool = True,
+    held_out: float = 0.2,
+    seed: int = 0,
+    download: bool = True,
+) -> Dataset:
+    """The data set of this name; only those that scikit-learn does not bring, or nobody draws, need the folder."""
+    match name:
+        case "digits":
+            dataset = digits(held_out, seed)
+        case "spirals":
+            dataset = spirals(seed=seed)
+        case _:
+            dataset = torchvision_images(name, folder, download)
+    if size is not None:
+        dataset = resized(dataset, size)
+    if not labels:
+        dataset = Dataset(dataset.name, replace(dataset.train, labels=None), replace(dataset.test, labels=None))
+    return dataset
 
 
 def digits(held_out: float = 0.2, seed: int = 0) -> Dataset:

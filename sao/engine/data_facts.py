@@ -91,7 +91,7 @@ def _counted(facts: DataFacts) -> str:
 
 
 def _check_standardiser(stored: dict[str, Any], shape: tuple[int, ...]) -> None:
-    from sao.data.files.tables import Standardiser
+    from sao.data.dataset import Standardiser
 
     try:
         found = TypeAdapter(Standardiser).validate_python(stored)

@@ -13,7 +13,7 @@ def make_step(method: Method, batches: Batches, seed: int, global_batch: int, st
     rows = batch_rows(seed, step, global_batch, len(batches))[places]
     labels = batches.labels(rows) if method.needs_labels else None
     method.refresh(batches, step)
-    batch = Batch(batches.learnt_from(rows, seed, step, places), rows.to(batches.device), labels)
+    batch = Batch(batches.training_inputs(rows, seed, step, places), rows.to(batches.device), labels)
     if not batches.resident:
-        batches.announce(batch_rows(seed, step + 1, global_batch, len(batches))[places])
+        batches.prefetch(batch_rows(seed, step + 1, global_batch, len(batches))[places])
     return method.learn(batch, step)

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from sao import npz
-from sao.data import rows
-from sao.data.dataset import Images, Vectors
+from sao.data import dataset
+from sao.data.dataset import Images, SelectedRows, Vectors
 from sao.data.files import arrays as reading
 from sao.data.files.open import open_for_embedding, open_path
-from sao.data.rows import SelectedRows
 from sao.errors import InputError
 
 
@@ -136,8 +135,8 @@ def test_vectors_are_standardised_and_scaled(tmp_path):
 
 
 def test_large_arrays_go_through_the_cache_in_blocks(tmp_path, images, monkeypatch):
-    monkeypatch.setattr(rows, "IN_MEMORY_BYTES", 1000)
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 5000)
+    monkeypatch.setattr(dataset, "IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 5000)
     for _ in range(2):
         opened = open_path(saved(tmp_path, images / 255), cache_folder=tmp_path / "cache")
         assert isinstance(opened.dataset.train, Images)
@@ -147,7 +146,7 @@ def test_large_arrays_go_through_the_cache_in_blocks(tmp_path, images, monkeypat
 
 
 def test_images_that_need_no_change_are_not_copied_at_all(tmp_path, images, monkeypatch):
-    monkeypatch.setattr(rows, "IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(dataset, "IN_MEMORY_BYTES", 1000)
     opened = open_path(saved(tmp_path, images), cache_folder=tmp_path / "cache")
     for part in (opened.dataset.train, opened.dataset.test):
         assert isinstance(part, Images)

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import kstest
 
 from sao import distributed
-from sao.data import transforms
+from sao.data import augmentation as transforms
 from sao.data.augmentation import Augmentation, jitter_parameters, windows
 from sao.randomness import uniform
 from sao.torchvision_import import import_torchvision

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from sao.data.dataset import Images, Vectors
+from sao.data.dataset import Images, SelectedRows, Vectors, read_rows
 from sao.data.loader import Batches
-from sao.data.rows import SelectedRows, read_rows
 from sao.randomness import batch_rows
 
 DEVICE = torch.device("cpu")
@@ -91,10 +90,10 @@ def test_announced_rows_are_read_ahead_and_rows_that_are_held_need_no_announceme
         readers.append(threading.current_thread().name)
         read_rows(array, chosen, into)
 
-    monkeypatch.setattr("sao.data.read_ahead.read_rows", noted)
+    monkeypatch.setattr("sao.data.loader.read_rows", noted)
     held, read = Batches(Images(pixels), DEVICE), Batches(Images(pixels), DEVICE, resident_bytes=0)
     rows = torch.tensor([3, 1, 40])
     for batches in (held, read):
-        batches.announce(rows)
+        batches.prefetch(rows)
         assert torch.equal(batches.inputs(rows), Images(pixels).inputs(rows.numpy()))
-    assert readers == ["reading ahead"]
+    assert readers == ["prefetch"]

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sao.data import rows
+from sao.data import dataset
+from sao.data.dataset import SelectedRows
 from sao.data.files.cache import Cache
 from sao.data.files.open import open_path
-from sao.data.rows import SelectedRows
 from sao.errors import InputError
 
 OPEN = """
@@ -184,7 +184,7 @@ def test_a_full_disk_is_one_clear_line(folder, tmp_path, monkeypatch):
 def test_a_split_too_large_for_memory_is_an_index_into_the_cache_and_not_a_second_copy(folder, tmp_path, monkeypatch):
     small = open_path(folder, cache_folder=tmp_path / "cache").dataset
     assert not isinstance(small.train.pixels, SelectedRows)  # type: ignore[union-attr]
-    monkeypatch.setattr(rows, "IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(dataset, "IN_MEMORY_BYTES", 1000)
     for _ in range(2):
         large = open_path(folder, cache_folder=tmp_path / "cache").dataset
         for one, other in ((small.train, large.train), (small.test, large.test)):

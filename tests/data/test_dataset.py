@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from sao.data import rows as selection
-from sao.data.dataset import Images
-from sao.data.rows import SelectedRows, select_rows
+from sao.data import dataset as selection
+from sao.data.dataset import Images, SelectedRows, select_rows
 
 ARRAY = np.random.default_rng(0).integers(0, 256, (20, 4, 4, 3), dtype=np.uint8)
 CHOSEN = np.array([3, 19, 0, 7, 8])

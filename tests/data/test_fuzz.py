@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from sao.data.files.decode import Failure, Picture, decode_chunk, inspect_chunk
+from sao.data.files.decode import Failure, Picture, Recipe, decode_chunk, inspect_chunk
 from sao.data.files.open import open_path
-from sao.data.fitting import Recipe
 from sao.errors import InputError
 
 quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

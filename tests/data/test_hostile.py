@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from sao.data.files import decode as decoding
+from sao.data.files.images import Folder
 from sao.data.files.open import open_path
-from sao.data.folder import Folder
 from sao.errors import InputError
 
 

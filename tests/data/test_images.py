@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sao.data.files.decode import Failure, Picture, decode, digest_chunk, inspect_chunk
+from sao.data.files.decode import PAD_VALUE, Failure, Picture, Recipe, decode, digest_chunk, inspect_chunk
 from sao.data.files.open import open_for_embedding, open_path
-from sao.data.fitting import PAD_VALUE, Recipe
 from sao.errors import InputError, printable
 
 ORANGE = (200, 100, 50)

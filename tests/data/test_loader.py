@@ -13,10 +13,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sao.cli import main
-from sao.data import read_ahead, rows
+from sao.data import dataset, loader
 from sao.data.dataset import Dataset, Images
-from sao.data.loader import Batches
-from sao.data.read_ahead import ReadAhead
+from sao.data.loader import Batches, Prefetcher
 from sao.engine.features import extract
 from sao.engine.loop import Interrupted
 from sao.errors import InputError
@@ -34,18 +33,18 @@ def pixels() -> np.ndarray:
 @pytest.fixture
 def reads(monkeypatch) -> list[tuple[str, list[int]]]:
     """The thread and the rows of each reading."""
-    made, read = [], rows.read_rows
+    made, read = [], dataset.read_rows
 
     def noted(array, chosen, into):
         made.append((threading.current_thread().name, chosen.tolist()))
         read(array, chosen, into)
 
-    monkeypatch.setattr(read_ahead, "read_rows", noted)
+    monkeypatch.setattr(loader, "read_rows", noted)
     return made
 
 
 def no_thread_is_left() -> bool:
-    return not [thread for thread in threading.enumerate() if thread.name == "reading ahead"]
+    return not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
 
 
 def mapped_digits(folder) -> Dataset:
@@ -57,19 +56,19 @@ def mapped_digits(folder) -> Dataset:
 
 
 def test_what_was_announced_is_read_once_by_a_thread(pixels, reads):
-    reader = ReadAhead(pixels, CPU)
-    reader.announce(FIRST)
+    reader = Prefetcher(pixels, CPU)
+    reader.prefetch(FIRST)
     assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
-    assert reads == [("reading ahead", [3, 1, 40])]
+    assert reads == [("prefetch", [3, 1, 40])]
     assert no_thread_is_left()
 
 
 def test_other_rows_may_be_asked_for_in_between(pixels, reads):
-    reader = ReadAhead(pixels, CPU)
-    reader.announce(FIRST)
+    reader = Prefetcher(pixels, CPU)
+    reader.prefetch(FIRST)
     assert torch.equal(reader.take(SECOND), torch.from_numpy(pixels)[SECOND])
     assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
-    assert sorted(reads) == [("MainThread", [7, 7, 0]), ("reading ahead", [3, 1, 40])]
+    assert sorted(reads) == [("MainThread", [7, 7, 0]), ("prefetch", [3, 1, 40])]
 
 
 def test_it_is_read_while_something_else_is_done(pixels, monkeypatch):
@@ -78,11 +77,11 @@ def test_it_is_read_while_something_else_is_done(pixels, monkeypatch):
     def slow(array, chosen, into):
         began.set()
         assert may_end.wait(30)
-        rows.read_rows(array, chosen, into)
+        dataset.read_rows(array, chosen, into)
 
-    monkeypatch.setattr(read_ahead, "read_rows", slow)
-    reader = ReadAhead(pixels, CPU)
-    reader.announce(FIRST)
+    monkeypatch.setattr(loader, "read_rows", slow)
+    reader = Prefetcher(pixels, CPU)
+    reader.prefetch(FIRST)
     assert began.wait(30)  # and this thread is free
     may_end.set()
     assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
@@ -95,7 +94,7 @@ def test_a_run_reads_every_batch_ahead_and_learns_the_same(method, tmp_path, rea
     assert tiny.rows(other.folder) == tiny.rows(run.folder)
     assert all(torch.equal(value, read.state_dict()[name]) for name, value in held.state_dict().items())
     batches = [chosen for _, chosen in reads if len(chosen) == 16]
-    ahead = [chosen for thread, chosen in reads if thread == "reading ahead"]
+    ahead = [chosen for thread, chosen in reads if thread == "prefetch"]
     assert len(ahead) == 8  # of the steps after the first, and one that nobody asks for
     assert batches[-8:] == ahead or method == "self_conditioned"
     assert no_thread_is_left()
@@ -119,7 +118,7 @@ def test_the_rows_of_a_mapped_file_are_all_asked_for_before_the_first_is_touched
     array._mmap = mapping  # pyright: ignore[reportAttributeAccessIssue]
     array[:] = np.arange(100, dtype=np.uint8)[:, None]
     into = np.empty((2, 5000), np.uint8)
-    rows.read_rows(array[10:], np.array([7, 0]), into)
+    dataset.read_rows(array[10:], np.array([7, 0]), into)
     assert into[:, 0].tolist() == [17, 10]
     expected = [(first - first % mmap.PAGESIZE, first + 5000) for first in (50_000, 85_000)]
     assert mapping.asked == [(mmap.MADV_WILLNEED, first, end - first) for first, end in expected]
@@ -129,16 +128,16 @@ def test_the_rows_of_a_mapped_file_are_all_asked_for_before_the_first_is_touched
 
 
 def test_an_error_of_the_thread_is_raised_where_the_rows_are_asked_for(pixels, monkeypatch):
-    monkeypatch.setattr(read_ahead, "read_rows", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
-    reader = ReadAhead(pixels, CPU)
-    reader.announce(FIRST)
+    monkeypatch.setattr(loader, "read_rows", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+    reader = Prefetcher(pixels, CPU)
+    reader.prefetch(FIRST)
     with pytest.raises(InputError, match="the training data cannot be read any more: Input/output error"):
         reader.take(FIRST)
     assert no_thread_is_left()
 
 
 def test_a_disk_that_fails_in_the_middle_is_one_line(tmp_path, monkeypatch, capsys):
-    calls, read = 0, rows.read_rows
+    calls, read = 0, dataset.read_rows
 
     def failing(array, chosen, into):
         nonlocal calls
@@ -147,14 +146,14 @@ def test_a_disk_that_fails_in_the_middle_is_one_line(tmp_path, monkeypatch, caps
             raise OSError(5, "Input/output error")
         read(array, chosen, into)
 
-    monkeypatch.setattr(read_ahead, "read_rows", failing)
+    monkeypatch.setattr(loader, "read_rows", failing)
     monkeypatch.setattr("sao.commands.training.open_config_data", lambda config: SimpleNamespace(**opened))
     opened = {"dataset": mapped_digits(tmp_path), "notes": [], "skipped": [], "standardiser": None}
     out = tmp_path / "run"
     assert main(["train", *tiny.words(method="supervised"), "--out", str(out)]) == 2
     assert capsys.readouterr().err == "sao: the training data cannot be read any more: Input/output error\n"
     assert no_thread_is_left()
-    monkeypatch.setattr(read_ahead, "read_rows", read)
+    monkeypatch.setattr(loader, "read_rows", read)
     assert main(["resume", str(out)]) == 0
 
 
@@ -182,9 +181,9 @@ def test_ctrl_c_is_heard_while_a_step_waits_for_data(pixels, monkeypatch):
         may_end.wait(30)
         reading.clear()
 
-    monkeypatch.setattr(read_ahead, "read_rows", wait)
-    reader = ReadAhead(pixels, CPU)
-    reader.announce(FIRST)
+    monkeypatch.setattr(loader, "read_rows", wait)
+    reader = Prefetcher(pixels, CPU)
+    reader.prefetch(FIRST)
     # To the process, as a keyboard sends it: one that a thread raises reaches that thread and wakes nobody.
     timer = threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
@@ -274,8 +273,8 @@ def test_an_accelerator_is_sent_pinned_memory_on_a_stream_of_its_own(pixels, mon
     monkeypatch.setattr(torch, "empty", pinned)
     monkeypatch.setattr(torch.Tensor, "to", moved)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: said.append(f"kept for {stream.name}"))
-    reader = ReadAhead(pixels, torch.device("cuda"))
-    reader.announce(FIRST)
+    reader = Prefetcher(pixels, torch.device("cuda"))
+    reader.prefetch(FIRST)
     assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
     assert said == [
         "pinned", "on side", "sent, waiting False", "back", "computing waits for side", "kept for computing",

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tiny
 
-from sao.data import named as sources
+from sao.data import named
 from sao.data.dataset import Dataset, Images, Vectors, pixels_to_inputs
-from sao.data.open import open_data
+from sao.data.files.open import open_data
 from sao.errors import InputError
 
 
@@ -18,7 +18,7 @@ def images(part) -> Images:
 def test_digits_are_split_once_and_for_all_by_the_seed():
     from sklearn.datasets import load_digits
 
-    first, again, other = sources.digits(seed=3), sources.digits(seed=3), sources.digits(seed=4)
+    first, again, other = named.digits(seed=3), named.digits(seed=3), named.digits(seed=4)
     assert np.array_equal(images(first.train).pixels, images(again.train).pixels)
     assert np.array_equal(images(first.test).pixels, images(again.test).pixels)
     assert not np.array_equal(images(first.test).pixels, images(other.test).pixels)
@@ -29,7 +29,7 @@ def test_digits_are_split_once_and_for_all_by_the_seed():
 
 
 def test_digits_are_held_out_by_class():
-    data = sources.digits(held_out=0.25)
+    data = named.digits(held_out=0.25)
     assert data.test.labels is not None
     assert data.train.labels is not None
     assert abs(len(data.test) / 1797 - 0.25) < 0.01
@@ -46,22 +46,22 @@ def test_pixels_become_inputs_between_minus_one_and_one():
 
 
 def test_spirals_are_two_arms_apart():
-    data = sources.spirals(2000, seed=1)
+    data = named.spirals(2000, seed=1)
     assert isinstance(data.train, Vectors)
     assert isinstance(data.test, Vectors)
     assert data.train.labels is not None
     assert np.bincount(data.train.labels).tolist() == [1000, 1000]
-    assert np.abs(data.train.rows).max() < sources.SPIRAL_BOX * 1.1
-    assert np.array_equal(data.train.rows, sources.spirals(2000, seed=1).train.rows)  # pyright: ignore[reportAttributeAccessIssue]
+    assert np.abs(data.train.rows).max() < named.SPIRAL_BOX * 1.1
+    assert np.array_equal(data.train.rows, named.spirals(2000, seed=1).train.rows)  # pyright: ignore[reportAttributeAccessIssue]
     assert not np.array_equal(data.train.rows, data.test.rows)
     curve = np.linspace(0, 1, 4000)
     distance = {}
     for arm in (0, 1):
-        points = sources.spiral_point(curve, np.full(4000, arm))
+        points = named.spiral_point(curve, np.full(4000, arm))
         own = data.train.rows[data.train.labels == arm]
         distance[arm] = [np.linalg.norm(own[:, None] - line[None], axis=2).min(1) for line in (points, -points)]
     for own, other in distance.values():
-        assert own.max() < 6 * sources.SPIRAL_NOISE
+        assert own.max() < 6 * named.SPIRAL_NOISE
         assert (own < other).mean() > 0.99
 
 
@@ -163,10 +163,10 @@ def test_images_can_be_resized():
     data = open_data("digits", folder="", size=16, held_out=0.2).dataset
     assert data.train.shape == (1, 16, 16)
     assert np.array_equal(data.train.labels, tiny.dataset().train.labels)  # pyright: ignore[reportArgumentType]
-    small = sources.resized(data, 8)
+    small = named.resized(data, 8)
     there_and_back, original = np.ravel(images(small.train).pixels), np.ravel(images(tiny.dataset().train).pixels)
     assert np.corrcoef(there_and_back, original)[0, 1] > 0.9
-    assert sources.resized(small, 8) is small
+    assert named.resized(small, 8) is small
 
 
 def test_samples_are_checked():

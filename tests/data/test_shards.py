@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from sao.data.dataset import Images
+from sao.data.files.archives import data_exists, shard_paths
 from sao.data.files.open import Opened, open_for_embedding, open_path
-from sao.data.shard_names import data_exists, shard_paths
 from sao.errors import InputError
 
 DRAWS = np.random.default_rng(0)

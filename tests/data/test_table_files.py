@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from sao.data.dataset import Vectors
+from sao.data.dataset import Standardiser, Vectors
 from sao.data.files.open import open_for_embedding, open_path
-from sao.data.files.tables import Standardiser, read_table
+from sao.data.files.tables import read_table
 from sao.data.split import held_out_rows
 from sao.errors import InputError
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sao.data import transforms
+from sao.data import augmentation as transforms
 from sao.torchvision_import import import_torchvision
 
 import_torchvision()

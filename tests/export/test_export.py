@@ -15,8 +15,7 @@ from torch import nn
 
 import sao
 from sao.cli import main
-from sao.data.dataset import Dataset, Images, Vectors
-from sao.data.files.tables import Standardiser
+from sao.data.dataset import Dataset, Images, Standardiser, Vectors
 from sao.engine import checkpoint
 from sao.engine.loop import new_method
 from sao.engine.run import DataFacts, Run

@@ -5,65 +5,55 @@ import gzip
 import hashlib
 import io
 import lzma
+import os
 import stat
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from sao.data.file_source import Entry, Skipped, Source, is_litter_path
-from sao.data.files.decode import MAX_FILE_BYTES, Failure, Loaded, is_picture
-from sao.data.folder import Folder, SingleFile
+from sao.data.files.decode import MAX_FILE_BYTES, Failure, Loaded
+from sao.data.files.images import LITTER
+from sao.data.files.reading import Entry, Source, leaves
 from sao.errors import InputError, printable
 from sao.npz import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
 
 MAX_TEXT_BYTES = 256
+MOST_SHARDS = 100_000
+COMPANIONS = (".cls", ".json", ".txt")  # in a shard, what lies beside an image of the same key and is none itself
+LABEL = ".cls"
 
 
-def open_source(path: Path, exclude: Path | None = None) -> Source:
-    """The folder, archive or single image at this path; `exclude` (the cache) is passed over if it lies inside."""
-    if path.is_dir():
-        return Folder(path, exclude)
-    if is_picture(path):
-        return SingleFile(path)
+def file_digest(path: Path) -> bytes:
     with open(path, "rb") as stream:
-        zipped = stream.read(2) == b"PK"
-    return ZipArchive(path) if zipped or zipfile.is_zipfile(path) else TarArchive(path)
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).digest()
 
 
-class ZipArchive:
+class ZipArchive(Source):
     """The members of a zip file, read one at a time into memory."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.path = path
-        self.entries: list[Entry] = []
-        self.skipped: list[Skipped] = []
         self._members: list[zipfile.ZipInfo] = []
         try:
             with zipfile.ZipFile(path) as archive:
                 members = archive.infolist()
         except Exception as error:  # zipfile lets struct, zlib and codec errors through on damaged directories
             raise _unreadable(path, error) from None
-        expanded = sum(member.file_size for member in members)
-        if expanded > max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * path.stat().st_size):
+        if sum(member.file_size for member in members) > _most_bytes(path):
             raise _bomb(path)
         for member in members:
             name = member.filename.replace("\\", "/")
-            if member.is_dir() or is_litter_path(name):
+            if member.is_dir() or _is_litter(name):
                 continue
             mode = member.external_attr >> 16
-            if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-                reason = "a link or special file"
-            else:
-                reason = _refusal(name, member.file_size)
-            if member.flag_bits & 1:
-                reason = "encrypted"
-            if reason:
-                self.skipped.append(Skipped(printable(name), reason))
+            special = mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG)
+            if reason := "encrypted" if member.flag_bits & 1 else _refusal(name, member.file_size, bool(special)):
+                self.skip(name, reason)
             else:
                 self.entries.append(Entry(name, member.file_size))
                 self._members.append(member)
@@ -82,45 +72,41 @@ class ZipArchive:
         return file_digest(self.path)
 
 
-@dataclass
-class TarArchive:
-    """The members of a tar file, plain or compressed, read as one stream from front to back."""
+class TarArchive(Source):
+    """The members of a tar file, plain or compressed, read as one stream from front to back.
 
-    path: Path
-    entries: list[Entry] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    passed_over: tuple[str, ...] = ()  # endings of members that are no images
-    kept: str | None = None  # ending of those among them whose text is kept, by name
-    texts: dict[str, str] = field(default_factory=dict)
+    Of a shard, companions of images are no images, and the texts of those that are labels are kept by name.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, path: Path, shard: bool = False) -> None:
+        super().__init__()
+        self.path = path
+        self.texts: dict[str, str] = {}
+        self._companions = COMPANIONS if shard else ()
         try:
             with _tar_stream(self.path) as archive:
                 for member in archive:
-                    if member.isdir() or is_litter_path(member.name):
-                        continue
-                    if member.name.lower().endswith(self.passed_over):
+                    if member.name.lower().endswith(self._companions):
                         self._keep_text(archive, member)
-                    elif reason := self._refusal(member):
-                        self.skipped.append(Skipped(printable(member.name), reason))
-                    else:
-                        self.entries.append(Entry(member.name, member.size))
+                    elif self._is_file(member):
+                        if reason := _tar_refusal(member):
+                            self.skip(member.name, reason)
+                        else:
+                            self.entries.append(Entry(member.name, member.size))
         except InputError:
             raise
         except Exception as error:  # tarfile, zlib, bz2 and lzma each have their own
             if not self.entries:
                 raise _unreadable(self.path, error) from None
             reason = f"the archive is damaged, nothing after member {len(self.entries)} was read: {_short(error)}"
-            self.skipped.append(Skipped(printable(self.path.name), reason))
+            self.skip(self.path.name, reason)
 
     def load(self) -> Iterator[Loaded]:
         given = 0
         try:
             with _tar_stream(self.path) as archive:
                 for member in archive:
-                    if member.isdir() or is_litter_path(member.name) or self._refusal(member):
-                        continue
-                    if member.name.lower().endswith(self.passed_over):
+                    if not self._is_file(member) or _tar_refusal(member):
                         continue
                     stream = archive.extractfile(member)
                     data = b"" if stream is None else stream.read(MAX_FILE_BYTES + 1)
@@ -135,22 +121,31 @@ class TarArchive:
     def digest(self) -> bytes | None:
         return file_digest(self.path)
 
+    def _is_file(self, member: tarfile.TarInfo) -> bool:
+        return not (member.isdir() or _is_litter(member.name) or member.name.lower().endswith(self._companions))
+
     def _keep_text(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        if self.kept is None or not member.name.lower().endswith(self.kept):
-            return
-        if member.isreg() and (stream := archive.extractfile(member)) is not None:
-            self.texts[member.name] = stream.read(MAX_TEXT_BYTES).decode("utf-8", "replace")
-
-    @staticmethod
-    def _refusal(member: tarfile.TarInfo) -> str | None:
-        if not member.isreg() or member.issparse():
-            return "a link or special file"
-        return _refusal(member.name, member.size)
+        if member.name.lower().endswith(LABEL) and member.isreg() and not _is_litter(member.name):
+            stream = archive.extractfile(member)
+            self.texts[member.name] = "" if stream is None else stream.read(MAX_TEXT_BYTES).decode("utf-8", "replace")
 
 
-def file_digest(path: Path) -> bytes:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).digest()
+def _is_litter(name: str) -> bool:
+    parts = name.split("/")
+    hidden = any(part.startswith(".") and part not in (".", "..") for part in parts)
+    return hidden or "__MACOSX" in parts or parts[-1].lower() in LITTER
+
+
+def _tar_refusal(member: tarfile.TarInfo) -> str | None:
+    return _refusal(member.name, member.size, not member.isreg() or member.issparse())
+
+
+def _refusal(name: str, size: int, special: bool) -> str | None:
+    if special:
+        return "a link or special file"
+    if leaves(name):
+        return "its path leaves the archive"
+    return f"larger than {MAX_FILE_BYTES // 2**20} MB" if size > MAX_FILE_BYTES else None
 
 
 @contextmanager
@@ -159,9 +154,8 @@ def _tar_stream(path: Path) -> Iterator[tarfile.TarFile]:
     with open(path, "rb") as file:
         magic = file.read(6)
         file.seek(0)
-        stream = _decompressed(file, magic)
-        limit = max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * path.stat().st_size)
-        with tarfile.open(fileobj=_Counted(stream, limit, path), mode="r|") as archive:  # type: ignore[call-overload]
+        counted = _Counted(_decompressed(file, magic), path)
+        with tarfile.open(fileobj=counted, mode="r|") as archive:  # type: ignore[call-overload]
             yield archive
 
 
@@ -176,8 +170,8 @@ def _decompressed(file: BinaryIO, magic: bytes) -> BinaryIO:
 
 
 class _Counted(io.RawIOBase):
-    def __init__(self, stream: BinaryIO, limit: int, path: Path) -> None:
-        self._stream, self._left, self._path = stream, limit, path
+    def __init__(self, stream: BinaryIO, path: Path) -> None:
+        self._stream, self._left, self._path = stream, _most_bytes(path), path
 
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(size)
@@ -187,11 +181,8 @@ class _Counted(io.RawIOBase):
         return data
 
 
-def _refusal(name: str, size: int) -> str | None:
-    parts = name.split("/")
-    if name.startswith("/") or ".." in parts or (len(parts[0]) == 2 and parts[0][1] == ":"):
-        return "its path leaves the archive"
-    return f"larger than {MAX_FILE_BYTES // 2**20} MB" if size > MAX_FILE_BYTES else None
+def _most_bytes(path: Path) -> int:
+    return max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * path.stat().st_size)
 
 
 def _short(error: Exception) -> str:
@@ -207,3 +198,61 @@ def _bomb(path: Path) -> InputError:
         f"{printable(str(path))} unpacks to more than {MAX_EXPANSION} times its size, as archives made to exhaust"
         " memory do: if you trust it, unpack it and give the folder"
     )
+
+
+# --- shards --------------------------------------------------------------------------------------------------------------
+
+
+def shard_paths(path: str | os.PathLike[str]) -> list[Path] | None:
+    """The files that a pattern such as shards/{000..127}.tar names, as WebDataset and the shell write it, in order.
+
+    None where it is no pattern, or the name of a file that is there.
+    """
+    before, _, rest = os.fspath(path).rpartition("{")
+    numbers, closed, after = rest.partition("}")
+    first, dots, last = numbers.partition("..")
+    if not (closed and dots and first.isdecimal() and last.isdecimal()) or os.path.exists(path):
+        return None
+    if not 0 <= int(last) - int(first) < MOST_SHARDS:
+        raise InputError(
+            f"{printable(os.fspath(path))} names no shards, or more than {MOST_SHARDS}: write the lower number first"
+        )
+    return [Path(f"{before}{number:0{len(first)}d}{after}") for number in range(int(first), int(last) + 1)]
+
+
+def data_exists(path: str | os.PathLike[str]) -> bool:
+    """Whether something is at this path, or at the first that a pattern names."""
+    paths = shard_paths(path)
+    return os.path.exists(path if paths is None else paths[0])
+
+
+class Shards(Source):
+    """Several tar files as one source, as WebDataset writes them: a sample is 0012.jpg and, where there are labels, 0012.cls.
+
+    Nothing is unpacked. An image with a label gets a name in a folder of its class. There is no digest: it is made of the
+    members as they are decoded, because shards are too large to be read twice.
+    """
+
+    def __init__(self, paths: list[Path]) -> None:
+        super().__init__()
+        if missing := [path for path in paths if not path.is_file()]:
+            raise InputError(
+                f"there is no file {printable(str(missing[0]))}: {len(missing)} of {len(paths)} shards are missing"
+            )
+        self._archives = [TarArchive(path, shard=True) for path in paths]
+        for archive in self._archives:
+            labels = {_key(name): text.strip() for name, text in archive.texts.items()}
+            for entry in archive.entries:
+                label = labels.get(_key(entry.name), "").replace("/", "_")
+                self.entries.append(Entry(f"{label}/{entry.name}" if label else entry.name, entry.size))
+            self.skipped += archive.skipped
+
+    def load(self) -> Iterator[Loaded]:
+        for archive in self._archives:
+            yield from archive.load()
+
+
+def _key(name: str) -> str:
+    """What the members of one sample share: the path up to the first dot of the last part."""
+    folder, slash, last = name.rpartition("/")
+    return folder + slash + last.partition(".")[0]

@@ -1,22 +1,27 @@
-"""Arrays of numbers in .npy and .npz files, never unpickled, and arrays of images brought to a recipe's shape and bytes."""
+"""Arrays of numbers in .npy and .npz files, never unpickled, or in memory: rows of numbers, or images brought to one size."""
 
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from sao.data.files.images import ImageRequest
-from sao.data.fitting import Recipe, fit
-from sao.data.image_notes import LARGEST, choose_size, fit_note
+from sao.data import dataset
+from sao.data.dataset import Images, usable_rows
+from sao.data.files.archives import file_digest
+from sao.data.files.decode import Recipe, fit
+from sao.data.files.images import FORMAT_VERSION, LARGEST, choose_size, fit_note
+from sao.data.files.reading import Found, Numbers, Parts, ReadOptions, Skipped, codes_and_names
+from sao.data.split import Labels, labels_or_note
 from sao.errors import InputError, printable
 from sao.npz import npz_names, read_npz
 
 DATA_NAMES = ("x", "images", "data", "features")
 LABEL_NAMES = ("y", "labels", "label", "target", "targets")
-BLOCK_BYTES = 16 * 2**20
+CHUNK_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,32 @@ class Arrays:
     x_test: np.ndarray | None = None
     y_test: np.ndarray | None = None
 
+    def names(self, rows: Iterable[int]) -> list[str]:
+        """By the part that a row is in, where there are two."""
+        if self.x_test is None:
+            return [f"row {row}" for row in rows]
+        first = len(self.x)
+        return [f"train row {row}" if row < first else f"test row {row - first}" for row in rows]
 
-def read_arrays(path: Path) -> Arrays:
+    def parts(self, usable: np.ndarray) -> Parts | None:
+        if self.x_test is None or len(self.x_test) == 0:
+            return None
+        first = int(np.searchsorted(usable, len(self.x)))
+        if first in (0, len(usable)):
+            raise InputError("the training or the test array has no usable sample: mend it, or save one array x")
+        return np.arange(first), np.arange(first, len(usable))
+
+    def labels(self, usable: np.ndarray) -> tuple[Labels | None, list[str]]:
+        if self.y is None:
+            return None, []
+        if self.x_test is None:
+            return labels_or_note(self.y.reshape(-1)[usable])
+        if self.y_test is None:
+            return None, ["the labels were not used: there are some for the training part only"]
+        return labels_or_note(np.concatenate([self.y.reshape(-1), self.y_test.reshape(-1)])[usable])
+
+
+def read_arrays(path: Path, options: ReadOptions) -> Found:
     name = printable(str(path))
     try:
         with open(path, "rb") as stream:
@@ -50,7 +79,7 @@ def read_arrays(path: Path) -> Arrays:
     test = arrays.x_test
     if test is not None and (test.shape[1:] != arrays.x.shape[1:] or test.dtype != arrays.x.dtype):
         raise InputError(f"{name}: x_train and x_test differ in shape or type: save samples of one shape and type")
-    return arrays
+    return from_arrays(arrays, options, path)
 
 
 def _from_npz(path: Path) -> Arrays:
@@ -73,23 +102,65 @@ def _from_npz(path: Path) -> Arrays:
     return Arrays(x, first(*LABEL_NAMES))
 
 
-class ArrayImages:
-    """Images (n, h, w[, c]) or (n, c, h, w) of any number type, as a recipe's uint8 squares, a block at a time."""
+def from_arrays(arrays: Arrays, options: ReadOptions, path: Path | None = None, columns: Sequence[str] | None = None) -> Found:
+    """Rows of numbers, whose columns may have names, or images; `path` is where they come from."""
+    images = values = None
+    if arrays.x.ndim == 2:
+        values = np.asarray(arrays.x if arrays.x_test is None else np.concatenate([arrays.x, arrays.x_test]), np.float64)
+        if values.shape[1] == 0:
+            raise InputError(f"{options.where} has rows of length 0: give vectors of shape (n, d)")
+        usable, count, what = np.flatnonzero(usable_rows(values)), len(values), "value"
+    else:
+        images = ArrayImages(arrays, options)
+        usable, count, what = images.usable, len(images), "pixel"
+    bad = np.setdiff1d(np.arange(count), usable)
+    skipped = [Skipped(name, f"a {what} is not a finite number") for name in arrays.names(bad)]
+    options.check(len(usable), skipped)
+    labels, notes = arrays.labels(usable) if options.use_labels else (None, [])
+    parts, names = arrays.parts(usable), arrays.names(usable)
+    if images is not None:
+        pixels = _pixels(images, options, path)
+        return Found(Images(pixels, *codes_and_names(labels, names)), parts, skipped, images.notes + notes)
+    assert values is not None
+    columns = [f"column {i}" for i in range(values.shape[1])] if columns is None else columns
+    return Found(Numbers(columns, values[usable], names, labels), parts, skipped, notes)
 
-    def __init__(self, arrays: Arrays, request: ImageRequest, name: str) -> None:
+
+def _pixels(images: "ArrayImages", options: ReadOptions, path: Path | None) -> np.ndarray:
+    """The finished images: as they lie in the file where they may, else in memory up to a size, beyond it in the cache."""
+    if (unchanged := images.unchanged()) is not None:
+        return unchanged
+    recipe, count = images.recipe, len(images.usable)
+    shape = (recipe.size, recipe.size, recipe.channels)
+    if path is None or count * math.prod(shape) <= dataset.IN_MEMORY_BYTES:
+        return np.concatenate(list(images.chunks()))
+    key = f"arrays-{FORMAT_VERSION}-{recipe.size}-{recipe.channels}-{recipe.fit}-{file_digest(path).hex()}"
+    if (stored := options.cache.read(key)) is not None:
+        return stored.pixels
+    with options.cache.writer(shape, count) as writer:
+        for chunk in images.chunks():
+            writer.append(chunk)
+        return writer.commit(key, {}).pixels
+
+
+class ArrayImages:
+    """Images (n, h, w[, c]) or (n, c, h, w) of any number type, as a recipe's uint8 squares, a chunk at a time."""
+
+    def __init__(self, arrays: Arrays, options: ReadOptions) -> None:
+        name = options.where
         self.notes: list[str] = []
         self._parts = [self._channels_last(x, name) for x in (arrays.x, arrays.x_test) if x is not None]
         height, width, channels = self._parts[0].shape[1:]
         if min(height, width) < 1:
             raise InputError(f"{name} has images without pixels: save arrays of shape (n, h, w) or (n, h, w, c)")
-        size = request.size
+        size = options.size
         if size is None:
             keep = height == width <= LARGEST and height in (8, 16, 32, 64, 128)
             size, note = (height, None) if keep else choose_size([min(height, width)])
             self.notes += [note] if note else []
-        self.recipe = Recipe(size, request.channels or (1 if channels == 1 else 3), request.fit)
-        self._scale, self._offset, self.bad_rows = self._find_scale(name)
-        self.usable = np.setdiff1d(np.arange(len(self)), self.bad_rows)
+        self.recipe = Recipe(size, options.channels or (1 if channels == 1 else 3), options.fit)
+        self._scale, self._offset, bad = self._find_scale(name)
+        self.usable = np.setdiff1d(np.arange(len(self)), bad)
         if note := fit_note(Counter({(width, height): 1}), self.recipe):
             self.notes.append(note)
         if channels == 4:
@@ -98,9 +169,9 @@ class ArrayImages:
     def __len__(self) -> int:
         return sum(map(len, self._parts))
 
-    def blocks(self) -> Iterator[np.ndarray]:
+    def chunks(self) -> Iterator[np.ndarray]:
         """The finished images of all usable rows, counted through training and test array."""
-        step = self._block_length()
+        step = self._chunk_length()
         for start in range(0, len(self.usable), step):
             yield self._finish(self._take(self.usable[start : start + step]))
 
@@ -127,13 +198,13 @@ class ArrayImages:
         if kind == np.uint8:
             return 1, 0, np.zeros(0, np.int64)
         low, high, bad = np.inf, -np.inf, []
-        step = self._block_length()
+        step = self._chunk_length()
         for start in range(0, len(self), step):
-            block = self._take(np.arange(start, min(start + step, len(self))))
-            finite = np.isfinite(block).all(axis=(1, 2, 3))
+            chunk = self._take(np.arange(start, min(start + step, len(self))))
+            finite = np.isfinite(chunk).all(axis=(1, 2, 3))
             bad.append(start + np.flatnonzero(~finite))
             if finite.any():
-                low, high = min(low, block[finite].min()), max(high, block[finite].max())
+                low, high = min(low, chunk[finite].min()), max(high, chunk[finite].max())
         low, high = float(low), float(high)
         if kind.kind == "b" or (kind.kind == "f" and low >= 0 and high <= 1):
             scale, offset, found = 255.0, 0.0, "in [0, 1]"
@@ -168,6 +239,6 @@ class ArrayImages:
             f"{name} has shape {x.shape}: images are (n, h, w) or (n, h, w, c) with 1, 3 or 4 channels, vectors (n, d)"
         )
 
-    def _block_length(self) -> int:
+    def _chunk_length(self) -> int:
         part = self._parts[0]
-        return max(1, BLOCK_BYTES // max(1, int(np.prod(part.shape[1:])) * part.dtype.itemsize))
+        return max(1, CHUNK_BYTES // max(1, int(np.prod(part.shape[1:])) * part.dtype.itemsize))

@@ -1,234 +1,260 @@
-"""A source's files to one memory-mapped array: choose size and channels from the data, decode once, keep in the cache."""
+"""Image files of any source to one memory-mapped array: choose size and channels, decode once, keep in the cache."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from statistics import median
 
 import numpy as np
 import PIL
 
-from sao.data.dataset import Frames
-from sao.data.file_source import Skipped, Source
-from sao.data.files.cache import Cache, Stored
+from sao.data.dataset import Frames, Images
+from sao.data.files.cache import Stored
 from sao.data.files.decode import (
     Failure,
+    Header,
     Loaded,
     Picture,
+    Recipe,
     decode_chunk,
     digest,
     digest_chunk,
     inspect_chunk,
     read,
 )
+from sao.data.files.reading import FRAME, Entry, Found, Parts, ReadOptions, Skipped, Source, codes_and_names, first_of, inside
 from sao.data.files.workers import map_in_order
-from sao.data.fitting import Recipe
-from sao.data.image_notes import Tally, choose_size
+from sao.data.split import Layout, labels_or_note, layout_of
 from sao.errors import InputError, printable
 from sao.machine import usable_cores
 
 FORMAT_VERSION = 1  # to be raised whenever the same files and options would give other pixels
-FRAME = 2  # a whole frame is kept at so many times the size: a crop of a quarter of its area then still has all its pixels
+SMALLEST, LARGEST_CHOSEN, LARGEST = 8, 128, 256
 CHUNK_ITEMS, CHUNK_BYTES = 64, 8 * 2**20
 # Below these a second process would take longer to start than it saves.
 ALONE_ITEMS, ALONE_BYTES = 1000, 32 * 2**20
-
-Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class ImageRequest:
-    """What the user asked for; None is "choose from the data". With `crop`, whole images are kept beside the squares."""
-
-    size: int | None
-    channels: int | None
-    fit: str
-    crop: float | None = None
-
-    def __post_init__(self) -> None:
-        allowed = [2**k for k in range(3, 9)]
-        if self.size is not None and self.size not in allowed:
-            raise InputError(f"size {self.size} is not possible: choose one of {', '.join(map(str, allowed))}")
-        if self.channels not in (None, 1, 3):
-            raise InputError(f"channels {self.channels} is not possible: choose 1 (grey) or 3 (colour)")
-        if self.fit not in ("crop", "pad", "centre"):
-            raise InputError(f'fit "{self.fit}" is not known: choose "crop", "pad" or "centre"')
-
-    def recipe(self, size: int, channels: int) -> Recipe:
-        """With what was not asked for."""
-        return Recipe(size, channels, self.fit, FRAME * size if self.crop is not None else None)
+# What file managers leave behind is nobody's data: not an image, and not worth a line in the list of skipped files.
+LITTER = ("thumbs.db", "desktop.ini")
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """Usable images in the source's order, and what became of the others."""
-
-    pixels: np.ndarray
-    names: list[str]
-    skipped: list[Skipped]
-    notes: list[str]
-    key: str
-    usable: np.ndarray  # their places among the source's entries
-    frames: Frames | None = None
+# --- where the files are -------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Reading:
-    """How to go about it, as opposed to what comes out."""
+class Folder(Source):
+    """Every file below a folder. Links to files inside it are followed, all other links are not."""
 
-    where: str
-    minimum: int
-    split: bool
-    workers: int | None = None
-    strict: bool = False
-    progress: Progress | None = None
+    def __init__(self, root: Path, exclude: Path | None = None) -> None:
+        """`exclude` (the cache) is passed over if it lies inside."""
+        super().__init__()
+        self.root = os.path.realpath(root)
+        excluded = None if exclude is None else os.path.realpath(exclude)
+        found: list[tuple[bytes, str, int, str]] = []
+        pending = [""]
+        while pending:
+            relative = pending.pop()
+            try:
+                with os.scandir(os.path.join(self.root, relative)) as listing:
+                    children = list(listing)
+            except OSError as error:
+                self.skip(relative or ".", f"this folder cannot be read: {error.strerror}")
+                continue
+            for child in children:
+                name = f"{relative}/{child.name}" if relative else child.name
+                if is_litter(child.name) or child.path == excluded:
+                    continue
+                if child.is_dir(follow_symlinks=False):
+                    pending.append(name)
+                elif isinstance(target := self._target(child), Failure):
+                    self.skip(name, target.reason)
+                else:
+                    found.append((os.fsencode(name), name, target[1], target[0]))
+        # By bytes: the same order on every machine, whatever its locale and file system say.
+        for _, name, size, target in sorted(found):
+            self.entries.append(Entry(name, size))
+            self._paths.append(target)
+
+    def _target(self, child: os.DirEntry) -> tuple[str, int] | Failure:
+        """The regular file behind this directory entry: its path and size."""
+        try:
+            path = inside(child.path, self.root) if child.is_symlink() else child.path
+            if isinstance(path, Failure):
+                return path
+            status = os.lstat(path)
+        except (OSError, ValueError) as error:
+            return Failure(f"cannot be read: {getattr(error, 'strerror', None) or error}")
+        if stat.S_ISDIR(status.st_mode):
+            return Failure("a link to a folder; only links to files are followed")
+        return (path, status.st_size) if stat.S_ISREG(status.st_mode) else Failure("not a regular file")
 
 
-def read_pictures(source: Source, request: ImageRequest, cache: Cache, reading: Reading) -> Pictures:
-    if reading.strict and source.skipped:
-        raise strict_error(source.skipped[0])
+class PathList(Source):
+    """Files by their paths, each as a person named it: anywhere, and links are followed."""
+
+    def __init__(self, paths: Sequence[str | os.PathLike[str]], base: str | Path = "") -> None:
+        super().__init__()
+        for path in paths:
+            name = os.fspath(path)
+            real = os.path.realpath(os.path.join(base, os.path.expanduser(name)))
+            self._paths.append(real)
+            self.entries.append(Entry(name, os.path.getsize(real) if os.path.isfile(real) else 0))
+
+
+def is_litter(name: str) -> bool:
+    return name.startswith(".") or name.lower() in LITTER
+
+
+# --- from files to samples -----------------------------------------------------------------------------------------------
+
+
+def read_images(source: Source, options: ReadOptions) -> Found:
+    """Classes and parts are what the source says of every entry, or else what the folders in their names mean."""
+    options.refuse(source.skipped)
     if not source.entries:
-        raise nothing_usable(reading.where, source.skipped)
-    prefix = _prefix(source, request)
+        raise _nothing_usable(options, source.skipped)
+    stored = _from_cache(source, options)
+    failed = dict(stored.facts["failed"])
+    skipped = source.skipped + _skipped(source, failed)
+    usable = np.array([i for i in range(len(source.entries)) if i not in failed], np.int64)
+    options.check(len(usable), skipped)
+    frames = None
+    if stored.frames is not None and options.crop is not None:
+        frames = Frames(stored.frames, np.array(stored.facts["aspects"], np.float32), options.crop)
+    names = [source.entries[i].name for i in usable]
+    if source.labels is None and source.parts is None:
+        layout = layout_of(names, options.use_labels, options.split)
+    else:
+        layout = _given_layout(source, usable, options.use_labels)
+    classes = codes_and_names(layout.labels, [printable(name) for name in names])
+    return Found(Images(stored.pixels, *classes, frames), layout.parts, skipped, stored.facts["notes"] + layout.notes)
+
+
+def _given_layout(source: Source, usable: np.ndarray, use_labels: bool) -> Layout:
+    labels, notes = None, []
+    if source.labels is not None and use_labels:
+        labels, notes = labels_or_note(np.array(source.labels)[usable])
+    return Layout(_among(usable, source.parts), labels, notes)
+
+
+def _among(usable: np.ndarray, parts: Parts | None) -> Parts | None:
+    """Parts of all entries as places among the usable ones."""
+    if parts is None:
+        return None
+    first, second = (np.flatnonzero(np.isin(usable, part)) for part in parts)
+    return first, second
+
+
+def _from_cache(source: Source, options: ReadOptions) -> Stored:
+    """The decoded images; decoded now where the cache does not have them."""
+    cache, prefix = options.cache, _prefix(source, options)
     content = source.digest()
     if content is None and cache.keys(prefix):
-        content = _content(source, reading)
-    key = None if content is None else prefix + content.hex()
-    stored = None if key is None else cache.read(key)
-    if stored is None:
-        key, stored = _decode_all(source, request, cache, reading, prefix, content)
-    assert key is not None
-    failed = dict(stored.facts["failed"])
-    names = [entry.name for i, entry in enumerate(source.entries) if i not in failed]
-    skipped = [Skipped(printable(source.entries[i].name), reason) for i, reason in failed.items()]
-    if reading.strict and skipped:
-        raise strict_error(skipped[0])
-    check_enough(len(names), reading, source.skipped + skipped)
-    frames = None
-    if stored.frames is not None and request.crop is not None:
-        frames = Frames(stored.frames, np.array(stored.facts["aspects"], np.float32), request.crop)
-    usable = np.array([i for i in range(len(source.entries)) if i not in failed], np.int64)
-    return Pictures(stored.pixels, names, source.skipped + skipped, stored.facts["notes"], key, usable, frames)
+        content = _content(source, options)
+    stored = None if content is None else cache.read(prefix + content.hex())
+    return _decode_all(source, options, prefix, content) if stored is None else stored
 
 
-def strict_error(item: Skipped) -> InputError:
-    return InputError(f"{item.name}: {item.reason}; mend or remove it")
-
-
-def nothing_usable(where: str, skipped: list[Skipped]) -> InputError:
-    why = f" ({len(skipped)} skipped, the first: {skipped[0].name}: {skipped[0].reason})" if skipped else ""
-    return InputError(f"{where} has no usable image{why}: give PNG, JPEG, WebP, BMP, TIFF or GIF files")
-
-
-def check_enough(usable: int, reading: Reading, skipped: list[Skipped]) -> None:
-    if usable < reading.minimum:
-        why = f" ({len(skipped)} skipped, the first: {skipped[0].name}: {skipped[0].reason})" if skipped else ""
-        raise InputError(
-            f"{reading.where} has only {usable} usable samples{why}: give at least {reading.minimum},"
-            " and many more to learn from"
-        )
-
-
-def _prefix(source: Source, request: ImageRequest) -> str:
+def _prefix(source: Source, options: ReadOptions) -> str:
     """Everything about an entry but the contents. If no entry has it, the files need no reading to know it is new."""
-    parts = [FORMAT_VERSION, PIL.__version__, request.size, request.channels, request.fit]
-    if request.crop is not None:
+    parts = [FORMAT_VERSION, PIL.__version__, options.size, options.channels, options.fit]
+    if options.crop is not None:
         parts.append(f"frames {FRAME}")
     parts.append([entry.size for entry in source.entries])
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest() + "-"
 
 
-def _content(source: Source, reading: Reading) -> bytes:
+def _content(source: Source, options: ReadOptions) -> bytes:
     combined = hashlib.blake2b(digest_size=16)
-    for results in _process(digest_chunk, source, reading, lambda item: digest(read(item)), 0, 1):
+    for results in _process(digest_chunk, source, options, lambda item: digest(read(item)), 0, 1):
         for one in results:
             combined.update(one)
     return combined.digest()
 
 
-def _survey(source: Source, request: ImageRequest, reading: Reading) -> tuple[Recipe, list[str]]:
+def _survey(source: Source, options: ReadOptions) -> tuple[Recipe, list[str]]:
     """The recipe, with what was not asked for chosen from the headers of all files."""
-    if request.size is not None and request.channels is not None:
-        return request.recipe(request.size, request.channels), []
+    if options.size is not None and options.channels is not None:
+        return options.recipe(options.size, options.channels), []
     shorter_sides: list[int] = []
     every_grey = True
     failures: list[Skipped] = []
-    names = iter(source.entries)
-    for results in _process(inspect_chunk, source, reading, lambda _: _CRASHED, 0, 2):
-        for header, entry in zip(results, names, strict=False):
+    entries = iter(source.entries)
+    for results in _process(inspect_chunk, source, options, lambda _: _CRASHED, 0, 2):
+        for header, entry in zip(results, entries, strict=False):
             if isinstance(header, Failure):
                 failures.append(Skipped(printable(entry.name), header.reason))
-                if reading.strict:
-                    raise strict_error(failures[0])
+                options.refuse(failures)
                 continue
             shorter_sides.append(min(header.width, header.height))
             every_grey = every_grey and header.grey
     if not shorter_sides:
-        raise nothing_usable(reading.where, source.skipped + failures)
-    notes = []
-    size = request.size
-    if size is None:
-        size, note = choose_size(shorter_sides)
-        notes.append(note)
-    return request.recipe(size, request.channels or (1 if every_grey else 3)), notes
+        raise _nothing_usable(options, source.skipped + failures)
+    size, note = (options.size, None) if options.size is not None else choose_size(shorter_sides)
+    return options.recipe(size, options.channels or (1 if every_grey else 3)), [note] if note else []
 
 
-def _decode_all(
-    source: Source, request: ImageRequest, cache: Cache, reading: Reading, prefix: str, content: bytes | None
-) -> tuple[str, Stored]:
-    recipe, notes = _survey(source, request, reading)
-    surveyed = 1 if notes or request.channels is None else 0
-    failed: list[tuple[int, str]] = []
-    tally = Tally()
-    combined = hashlib.blake2b(digest_size=16)
-    index = 0
-    shape, frames = ((side, side, recipe.channels) for side in (recipe.size, recipe.frame or 0))
+def _decode_all(source: Source, options: ReadOptions, prefix: str, content: bytes | None) -> Stored:
+    recipe, notes = _survey(source, options)
+    surveyed = 1 if notes or options.channels is None else 0
+    failed: dict[int, str] = {}
+    tally, combined, index = Tally(), hashlib.blake2b(digest_size=16), 0
     aspects: list[float] = []
+    shape, frames = ((side, side, recipe.channels) for side in (recipe.size, recipe.frame or 0))
     work = partial(decode_chunk, recipe=recipe)
-    with cache.writer(shape, len(source.entries), frames if recipe.frame else None) as writer:
+    with options.cache.writer(shape, len(source.entries), frames if recipe.frame else None) as writer:
         lost = lambda item: (_CRASHED, digest(read(item)))  # noqa: E731
-        for results in _process(work, source, reading, lost, surveyed, surveyed + 1):
-            block: list[Picture] = []
+        for results in _process(work, source, options, lost, surveyed, surveyed + 1):
+            chunk: list[Picture] = []
             for picture, one in results:
                 combined.update(one)
                 if isinstance(picture, Picture):
                     tally.add(picture.header)
-                    block.append(picture)
+                    chunk.append(picture)
                 else:
-                    failed.append((index, picture.reason))
-                    if reading.strict:
-                        raise strict_error(Skipped(printable(source.entries[index].name), picture.reason))
+                    failed[index] = picture.reason
+                    options.refuse(_skipped(source, {index: picture.reason}))
                 index += 1
-            if block:
-                whole = [picture.frame for picture in block if picture.frame is not None]
-                writer.append(np.stack([picture.pixels for picture in block]), np.stack(whole) if whole else None)
-                aspects += [round(picture.aspect, 5) for picture in block]
-        names = [Skipped(printable(source.entries[i].name), reason) for i, reason in failed]
+            if chunk:
+                whole = [picture.frame for picture in chunk if picture.frame is not None]
+                writer.append(np.stack([picture.pixels for picture in chunk]), np.stack(whole) if whole else None)
+                aspects += [round(picture.aspect, 5) for picture in chunk]
+        skipped = source.skipped + _skipped(source, failed)
         if len(failed) == len(source.entries):
-            raise nothing_usable(reading.where, source.skipped + names)
-        check_enough(len(source.entries) - len(failed), reading, source.skipped + names)
-        key = prefix + (content or combined.digest()).hex()
-        facts = {"failed": failed, "notes": notes + tally.notes(recipe)}
+            raise _nothing_usable(options, skipped)
+        options.check(len(source.entries) - len(failed), skipped)
+        facts = {"failed": list(failed.items()), "notes": notes + tally.notes(recipe)}
         if recipe.frame is not None:
             facts["aspects"] = aspects
-        return key, writer.commit(key, facts)
+        return writer.commit(prefix + (content or combined.digest()).hex(), facts)
 
 
 _CRASHED = Failure("the image decoder crashed on it")
 
 
+def _skipped(source: Source, failed: dict[int, str]) -> list[Skipped]:
+    return [Skipped(printable(source.entries[i].name), reason) for i, reason in failed.items()]
+
+
+def _nothing_usable(options: ReadOptions, skipped: list[Skipped]) -> InputError:
+    return InputError(f"{options.where} has no usable image{first_of(skipped)}: give PNG, JPEG, WebP, BMP, TIFF or GIF files")
+
+
 def _process(
-    work: Callable[[list], list], source: Source, reading: Reading, lost: Callable[[Loaded], object], phase: int, phases: int
+    work: Callable[[list], list], source: Source, options: ReadOptions, lost: Callable[[Loaded], object], done: int, passes: int
 ) -> Iterator[list]:
-    """work over all of the source's items in order, reporting progress as this phase of so many."""
+    """work over all of the source's items in order; progress is that of so many passes, of which some are done."""
     total = len(source.entries)
-    done = phase * total
-    for results in map_in_order(work, _chunks(source), _workers(source, reading.workers), lost):
+    count = done * total
+    for results in map_in_order(work, _chunks(source), options.workers or _workers(source), lost):
         yield results
-        done += len(results)
-        if reading.progress is not None:
-            reading.progress(done, phases * total)
+        count += len(results)
+        if options.progress is not None:
+            options.progress(count, passes * total)
 
 
 def _chunks(source: Source) -> Iterator[list[Loaded]]:
@@ -244,10 +270,65 @@ def _chunks(source: Source) -> Iterator[list[Loaded]]:
         yield chunk
 
 
-def _workers(source: Source, asked: int | None) -> int:
-    if asked is not None:
-        if asked < 1:
-            raise InputError(f"workers {asked} is not possible: give 1 or more")
-        return asked
+def _workers(source: Source) -> int:
     small = len(source.entries) < ALONE_ITEMS and sum(entry.size for entry in source.entries) < ALONE_BYTES
     return 1 if small else usable_cores()
+
+
+# --- what is said of them ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Tally:
+    """What the notes will say about the decoded images."""
+
+    sizes: Counter = field(default_factory=Counter)
+    transparent: int = 0
+    deep: int = 0
+
+    def add(self, header: Header) -> None:
+        self.sizes[header.width, header.height] += 1
+        self.transparent += header.transparent
+        self.deep += header.deep
+
+    def notes(self, recipe: Recipe) -> list[str]:
+        total = sum(self.sizes.values())
+        smaller = sum(count for (width, height), count in self.sizes.items() if min(width, height) < recipe.size)
+        kept = f"kept at {recipe.frame}x{recipe.frame} for it"
+        notes = [
+            fit_note(self.sizes, recipe),
+            smaller and f"{smaller} of {total} images are smaller than {recipe.size} pixels and were enlarged",
+            self.transparent and f"{self.transparent} of {total} images have transparency and were composited on white",
+            self.deep and f"{self.deep} of {total} images have more than 8 bits a pixel and were reduced to 8",
+            f"images are read as {'grey (1 channel)' if recipe.channels == 1 else 'colour (3 channels)'}",
+            recipe.frame and f"training sees random crops of the whole images, which are {kept}",
+        ]
+        return [note for note in notes if note]
+
+
+def choose_size(shorter_sides: list[int]) -> tuple[int, str]:
+    """The median shorter side rounded down to a power of two in 8..128, and the sentence that says so."""
+    middle = int(median(shorter_sides))
+    size = min(max(1 << max(middle.bit_length() - 1, 0), SMALLEST), LARGEST_CHOSEN)
+    return size, (
+        f"size {size} was chosen: the median shorter side is {middle} pixels, and sizes are powers of two from"
+        f" {SMALLEST} to {LARGEST_CHOSEN} unless set (up to {LARGEST})"
+    )
+
+
+def fit_note(sizes: Counter, recipe: Recipe) -> str | None:
+    """How images of these (width, height) became the recipe's squares; None if they already were."""
+    square = all(width == height for width, height in sizes)
+    if set(sizes) == {(recipe.size, recipe.size)} and recipe.fit != "centre":
+        return None
+    if len(sizes) == 1:
+        ((width, height),) = sizes
+        start = f"images of {width}x{height} pixels were"
+    else:
+        start = f"images of {len(sizes)} different sizes were"
+    if recipe.fit == "centre":
+        return (
+            f"{start} resized to a short side of {recipe.short_side}, of which the centre {recipe.size}x{recipe.size} is kept"
+        )
+    way = "centre-cropped to squares and " if recipe.fit == "crop" else "padded to squares with mid-grey and "
+    return f"{start} {'' if square else way}resized to {recipe.size}x{recipe.size}"

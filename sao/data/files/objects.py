@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from sao.data.array_samples import from_arrays
-from sao.data.file_source import Source
-from sao.data.files.arrays import Arrays
-from sao.data.files.cache import Cache
+from sao.data.dataset import Images
+from sao.data.files.arrays import Arrays, from_arrays
 from sao.data.files.decode import ENDINGS
-from sao.data.files.images import ImageRequest, Reading
-from sao.data.files.open import Readable, from_source
-from sao.data.files.streams import spooled
-from sao.data.files.tables import LABEL_COLUMNS
-from sao.data.items import Items, PathList
-from sao.data.unsplit import Read, UnsplitImages, UnsplitVectors
+from sao.data.files.images import PathList, read_images
+from sao.data.files.reading import Fit, Found, Parts, Readable, ReadOptions, Source
+from sao.data.files.streams import Items, spooled
+from sao.data.split import HELD_OUT, LABEL_COLUMNS
 from sao.errors import InputError, printable
 
 IMAGE_COLUMNS = ("image", "img", "picture", "photo", "path", "file", "filename", "file_name", "image_path")
@@ -37,24 +33,23 @@ class InMemory:
     columns: Sequence[str] | None = None
     name: str = "the array"
 
-    def read(self, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading) -> Read:
-        found, skipped, notes = from_arrays(self.arrays, request, use_labels, cache, reading)
-        if self.columns is not None and isinstance(found, UnsplitVectors):
-            found = UnsplitVectors(list(self.columns), found.values, found.names, found.labels, found.parts)
-        return found, skipped, notes
+    def read(self, options: ReadOptions) -> Found:
+        return from_arrays(self.arrays, options, columns=self.columns)
 
 
 @dataclass(frozen=True)
 class Listed:
     """Images one by one, of which a source hands out the files."""
 
-    source: Callable[[Cache, Reading], Source]
+    source: Callable[[ReadOptions], Source]
     name: str
     labels: Sequence[str] | None = None
-    parts: tuple[np.ndarray, np.ndarray] | None = None
+    parts: Parts | None = None
 
-    def read(self, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading) -> Read:
-        return from_source(self.source(cache, reading), request, use_labels, cache, reading, self.labels, self.parts)
+    def read(self, options: ReadOptions) -> Found:
+        source = self.source(options)
+        source.labels, source.parts = self.labels, self.parts
+        return read_images(source, options)
 
 
 def readable(data: Any, labels: Any = None) -> Readable:
@@ -71,7 +66,7 @@ def readable(data: Any, labels: Any = None) -> Readable:
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         return _of_sequence(data, labels)
     if isinstance(data, Iterable):
-        return Listed(lambda cache, reading: spooled(data, cache, reading.progress), f"the {type(data).__name__}", labels)
+        return Listed(lambda options: spooled(data, options.cache, options.progress), f"the {type(data).__name__}", labels)
     raise InputError(
         f"data of type {type(data).__name__} is not known: give an array, a tensor, a list of pictures or of paths,"
         " a data set of torch or Hugging Face, or a table of pandas"
@@ -90,17 +85,17 @@ def holds_pictures(data: Any) -> bool:
     return hasattr(data, "__len__") and (hasattr(data, "column_names") or not hasattr(data, "shape"))
 
 
-def pictures_of(data: Any, shape: Sequence[int] | None = None, fit: str = "crop") -> tuple[np.ndarray, list[str]]:
+def pictures_of(data: Any, shape: Sequence[int] | None = None, fit: Fit = "crop") -> tuple[np.ndarray, list[str]]:
     """uint8 (n, h, w, c) of such an object, in the shape (c, h, w) of a network or in one that fits them; and what was done.
 
     Every image is needed: one that cannot be read is an error.
     """
     asked = readable(data)
-    request = ImageRequest(None, None, fit) if shape is None else ImageRequest(shape[1], shape[0], fit)
-    found, _, notes = asked.read(request, False, Cache(None), Reading(asked.name, 1, False, strict=True))
-    if not isinstance(found, UnsplitImages):
+    channels, size = (None, None) if shape is None else shape[:2]
+    found = asked.read(ReadOptions(asked.name, size=size, channels=channels, fit=fit, use_labels=False, strict=True))
+    if not isinstance(found.samples, Images):
         raise InputError(f"{asked.name} holds rows of numbers where images are expected")
-    return found.pixels, notes
+    return np.asarray(found.samples.pixels), found.notes
 
 
 # --- sequences -----------------------------------------------------------------------------------------------------------
@@ -109,7 +104,7 @@ def pictures_of(data: Any, shape: Sequence[int] | None = None, fit: str = "crop"
 def _of_sequence(data: Any, labels: Any) -> Readable:
     first, name = _first(data), f"the {type(data).__name__}"
     if isinstance(first, str | os.PathLike):
-        return Listed(lambda *_: PathList(list(data)), name, _texts(labels))
+        return Listed(lambda _: PathList(list(data)), name, _texts(labels))
     if isinstance(data, list | tuple) and _is_row(first):
         return InMemory(Arrays(np.asarray(data, dtype=np.float64), None if labels is None else np.asarray(labels)))
     picture, label = _pickers(first)
@@ -121,12 +116,12 @@ def _of_sequence(data: Any, labels: Any) -> Readable:
     names = _names_of(data)
     digest = getattr(data, "_fingerprint", None)
     content = digest.encode() if isinstance(digest, str) else None  # of Hugging Face: it changes when the data does
-    return Listed(lambda *_: Items(len(data), lambda i: picture(data[i]), names, content), name, _texts(labels))
+    return Listed(lambda _: Items(lambda i: picture(data[i]), names, content), name, _texts(labels))
 
 
 def _of_parts(data: Mapping[str, Any]) -> Readable:
     """A training part and a held-out one, as in a DatasetDict of Hugging Face."""
-    other = next((name for name in ("test", "validation", "valid", "val") if name in data), None)
+    other = next((name for name in HELD_OUT if name in data), None)
     if other is None:
         raise InputError(f"a mapping must hold train and test, got {', '.join(map(str, data))}")
     pair = [data["train"], data[other]]
@@ -141,7 +136,7 @@ def _of_parts(data: Mapping[str, Any]) -> Readable:
 
     both = None if labels[0] is None or labels[1] is None else [*labels[0], *labels[1]]
     parts = np.arange(counts[0]), np.arange(counts[0], sum(counts))
-    return Listed(lambda *_: Items(sum(counts), get, names), "the data set", _texts(both), parts)
+    return Listed(lambda _: Items(get, names), "the data set", _texts(both), parts)
 
 
 def _first(data: Any) -> Any:
@@ -239,9 +234,9 @@ def _of_frame(frame: Any, labels: Any) -> Readable:
     if paths is not None:
         items = frame[paths].tolist()
         if isinstance(items[0], str | os.PathLike):
-            return Listed(lambda *_: PathList(items), "the table", _texts(labels))
+            return Listed(lambda _: PathList(items), "the table", _texts(labels))
         names = [f"row {index}" for index in frame.index]
-        return Listed(lambda *_: Items(len(items), items.__getitem__, names), "the table", _texts(labels))
+        return Listed(lambda _: Items(items.__getitem__, names), "the table", _texts(labels))
     if not numbers:
         raise InputError("the table has no column of numbers and none of paths: call the one with paths image")
     rows = frame[numbers].to_numpy(dtype=np.float64)

@@ -1,42 +1,32 @@
-"""Anyone's data: a folder or archive of images, an array, or a table, as a Dataset; bad items are skipped and named."""
+"""From a name, a path or an object to data: the one door through which commands, estimator and studies come.
+
+Whatever it is (a folder or archive of images, a list or table of them, an array, a table of numbers), bad items are skipped and
+named. A path that a person wrote, in a list or in Python, may lead anywhere; one that stands in a folder, archive or table may
+not leave it, because those may come from a stranger.
+"""
 
 import os
+import stat
+import tarfile
+import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal
 
-import numpy as np
-
-from sao.data.array_samples import check_usable, from_arrays
-from sao.data.dataset import Dataset, Samples
-from sao.data.file_source import Skipped, Source
-from sao.data.files.archives import open_source
+from sao.data.dataset import Dataset, Images, Samples, Standardiser
+from sao.data.files.archives import Shards, TarArchive, ZipArchive, data_exists, shard_paths
 from sao.data.files.arrays import read_arrays
-from sao.data.files.cache import Cache
-from sao.data.files.images import ImageRequest, Progress, Reading, read_pictures
-from sao.data.files.tables import LARGEST_VALUE, Standardiser, listed, read_table, usable_rows
-from sao.data.image_tables import ImageTable
-from sao.data.items import PathList
-from sao.data.kind import kind_of
-from sao.data.path_list import paths_in
-from sao.data.shard_names import shard_paths
-from sao.data.shards import Shards
-from sao.data.split import held_out_rows, labels_or_note, layout_of
-from sao.data.unsplit import Read, UnsplitImages, UnsplitVectors
+from sao.data.files.arrow import TABLE_STARTS, ImageTable, image_column
+from sao.data.files.decode import ENDINGS, is_picture
+from sao.data.files.images import Folder, PathList, read_images
+from sao.data.files.reading import Found, Readable, ReadOptions, Skipped, Source
+from sao.data.files.tables import listed, read_numbers
+from sao.data.named import NAMES, open_named
+from sao.data.split import HELD_OUT, held_out_rows
 from sao.errors import InputError, printable
 
 FEWEST_SAMPLES = 10
-Fit = Literal["crop", "pad", "centre"]
-
-
-class Readable(Protocol):
-    """Data that is at no path: how it is called, and how it is read."""
-
-    @property
-    def name(self) -> str: ...
-
-    def read(self, request: ImageRequest, use_labels: bool, cache: Cache, reading: Reading) -> Read: ...
 
 
 @dataclass(frozen=True)
@@ -49,53 +39,68 @@ class Opened:
     standardiser: Standardiser | None = None
 
 
+def open_data(
+    source: str,
+    *,
+    folder: str,
+    size: int | None = None,
+    crop: float | None = None,
+    labels: bool = True,
+    held_out: float = 0.1,
+    seed: int = 0,
+    download: bool = True,
+    **options: Any,
+) -> Opened:
+    """A named data set, or whatever is at a path, with the options of `open_path`. A name comes before a path."""
+    if source not in NAMES:
+        if not data_exists(source):
+            raise InputError(f"there is no file or folder {source}, and no data set of that name ({', '.join(NAMES)})")
+        return open_path(source, size=size, crop=crop, use_labels=labels, held_out=held_out, seed=seed, **options)
+    if crop is not None:
+        raise InputError(f"data.crop takes crops of whole image files, and {source} holds none: set method.augmentation.crop")
+    dataset = open_named(source, Path(folder).expanduser(), size, labels, held_out, seed, download)
+    here = [f"{source} is the data set of that name; what lies here is ./{source}"] if Path(source).exists() else []
+    return Opened(dataset, [], here)
+
+
 def open_path(
     path: str | os.PathLike[str] | Readable,
     *,
-    size: int | None = None,
-    channels: int | None = None,
-    fit: Fit = "crop",
-    crop: float | None = None,
-    use_labels: bool = True,
-    strict: bool = False,
     held_out: float = 0.1,
     seed: int = 0,
     length_scale: float = 16.0,
     shape: Sequence[int] | None = None,
     standardiser: Standardiser | None = None,
-    cache_folder: Path | None = None,
-    workers: int | None = None,
-    progress: Progress | None = None,
+    **options: Any,
 ) -> Opened:
     """A training and a held-out part from any path; labels, if there are any, are for evaluation only.
 
-    With `crop`, training sees random crops of whole image files, which keep at least that share of their area.
-    With the `shape` and the `standardiser` of a trained network, the data is brought into the form that it expects.
+    `options` are those of `ReadOptions`. With the `shape` and the `standardiser` of a trained network, the data is brought
+    into the form that it expects.
     """
     path = Path(path) if isinstance(path, str | os.PathLike) else path
-    reading = Reading(_called(path), FEWEST_SAMPLES, True, workers, strict, progress)
-    request = ImageRequest(size, channels, fit, crop) if shape is None else _request_for(shape, fit)
-    found, skipped, notes = _read(path, request, use_labels, Cache(cache_folder), reading, standardiser)
-    if shape is not None:
-        _check_kind(found, shape, reading)
-    if found.parts is None:
-        classes = None if found.labels is None else found.labels.codes
-        parts = held_out_rows(len(found.names), classes, held_out, seed)
+    asked = _options(path, shape, standardiser, minimum=FEWEST_SAMPLES, split=True, **options)
+    found = _read(path, asked, shape)
+    samples, parts, notes = found.samples, found.parts, found.notes
+    if parts is None:
+        classes = samples.labels if isinstance(samples, Images) or samples.labels is None else samples.labels.codes
+        count = len(samples.names or ())
+        parts = held_out_rows(count, classes, held_out, seed)
         kind = ", of every class its share" if classes is not None else ""
-        notes.append(f"{len(parts[1])} of {len(found.names)} samples are held out{kind} (seed {seed})")
+        notes.append(f"{len(parts[1])} of {count} samples are held out{kind} (seed {seed})")
     else:
-        parts = found.parts
         notes.append(f"{len(parts[0])} samples to train on, {len(parts[1])} held out")
     name = (printable(path.resolve().stem) if isinstance(path, Path) else path.name) or "data"
-    if isinstance(found, UnsplitImages):
-        return Opened(Dataset(name, found.take(parts[0], to_train=True), found.take(parts[1])), skipped, notes)
+    if isinstance(samples, Images):
+        train, test = samples.select(parts[0]), replace(samples, frames=None).select(parts[1])
+        return Opened(Dataset(name, train, test), found.skipped, notes)
     if shape is None:
-        standardiser = Standardiser.fit(found.values[parts[0]], found.columns, length_scale, seed)
-        notes += _standardiser_notes(standardiser, found.columns, length_scale)
-    train, test = (found.take(rows, standardiser) for rows in parts)
+        standardiser = Standardiser.fit(samples.values[parts[0]], samples.columns, length_scale, seed)
+        notes += _standardiser_notes(standardiser, samples.columns, length_scale)
+    scaled = samples.scaled(standardiser)
     if shape is not None:
-        _check_columns(train, shape, reading)
-    return Opened(Dataset(name, train, test), skipped, notes, standardiser)
+        _check_columns(scaled, shape, asked)
+    return Opened(Dataset(name, scaled.select(parts[0]), scaled.select(parts[1])), found.skipped, notes, standardiser)
 
 
 def open_for_embedding(
@@ -103,124 +108,34 @@ def open_for_embedding(
     *,
     shape: Sequence[int],
     standardiser: Standardiser | None = None,
-    fit: Fit = "crop",
-    use_labels: bool = True,
-    strict: bool = False,
-    cache_folder: Path | None = None,
-    workers: int | None = None,
-    progress: Progress | None = None,
+    **options: Any,
 ) -> tuple[Samples, list[Skipped], list[str]]:
     """Every usable sample of a path, in order and unsplit, in the shape (c, h, w) or (d,) that a trained network expects."""
     path = Path(path) if isinstance(path, str | os.PathLike) else path
-    reading = Reading(_called(path), 1, False, workers, strict, progress)
-    found, skipped, notes = _read(path, _request_for(shape, fit), use_labels, Cache(cache_folder), reading, standardiser)
-    _check_kind(found, shape, reading)
-    everything = np.arange(len(found.names))
-    if isinstance(found, UnsplitImages):
-        return found.take(everything), skipped, notes
-    samples = found.take(everything, standardiser)
-    _check_columns(samples, shape, reading)
-    return samples, skipped, notes
+    asked = _options(path, shape, standardiser, **options)
+    found = _read(path, asked, shape)
+    if isinstance(found.samples, Images):
+        return found.samples, found.skipped, found.notes
+    samples = found.samples.scaled(standardiser)
+    _check_columns(samples, shape, asked)
+    return samples, found.skipped, found.notes
 
 
-def _called(path: Path | Readable) -> str:
-    return printable(str(path)) if isinstance(path, Path) else path.name
+def _options(
+    path: Path | Readable, shape: Sequence[int] | None, standardiser: Standardiser | None, **options: Any
+) -> ReadOptions:
+    """All that a reader needs to know; images as a network of this input shape expects them."""
+    if shape is not None and len(shape) == 3:
+        if shape[1] != shape[2]:
+            raise InputError(f"the network expects images of shape {tuple(shape)}, and only square ones can be read")
+        options |= {"size": shape[1], "channels": shape[0]}
+    where = printable(str(path)) if isinstance(path, Path) else path.name
+    return ReadOptions(where, columns=None if standardiser is None else standardiser.columns, **options)
 
 
-def _request_for(shape: Sequence[int], fit: Fit) -> ImageRequest:
-    """Images as a network of this input shape expects them."""
-    if len(shape) != 3:
-        return ImageRequest(None, None, fit)
-    if shape[1] != shape[2]:
-        raise InputError(f"the network expects images of shape {tuple(shape)}, and only square ones can be read")
-    return ImageRequest(shape[1], shape[0], fit)
-
-
-def _check_kind(found: UnsplitImages | UnsplitVectors, shape: Sequence[int], reading: Reading) -> None:
-    if isinstance(found, UnsplitImages) != (len(shape) == 3):
-        kinds = ("vectors", "images") if isinstance(found, UnsplitImages) else ("images", "vectors")
-        raise InputError(f"the network was trained on {kinds[0]} and {reading.where} holds {kinds[1]}: give {kinds[0]}")
-
-
-def _check_columns(samples: Samples, shape: Sequence[int], reading: Reading) -> None:
+def _check_columns(samples: Samples, shape: Sequence[int], options: ReadOptions) -> None:
     if samples.shape != tuple(shape):
-        raise InputError(f"{reading.where} has {samples.shape[0]} columns and the network expects {shape[0]}")
-
-
-def _read(
-    path: Path | Readable,
-    request: ImageRequest,
-    use_labels: bool,
-    cache: Cache,
-    reading: Reading,
-    standardiser: Standardiser | None,
-) -> Read:
-    if not isinstance(path, Path):
-        return path.read(request, use_labels, cache, reading)
-    kind = kind_of(path)
-    if request.crop is not None and kind not in ("files", "paths", "image table"):
-        raise InputError(f"data.crop takes crops of whole image files, and {reading.where} holds none: leave it out")
-    match kind:
-        case "files":
-            shards = shard_paths(path)
-            source = open_source(path, cache.folder) if shards is None else Shards(shards)
-            return from_source(source, request, use_labels, cache, reading)
-        case "paths":
-            source = PathList(paths_in(path) or [], str(path.parent))
-            return from_source(source, request, use_labels, cache, reading)
-        case "image table":
-            table = ImageTable(path)
-            return from_source(table, request, use_labels, cache, reading, table.labels, table.parts)
-        case "arrays":
-            arrays = read_arrays(path)
-            return from_arrays(arrays, request, use_labels, cache, reading, path)
-        case _:
-            return _from_table(path, use_labels, reading, standardiser)
-
-
-def from_source(
-    source: Source,
-    request: ImageRequest,
-    use_labels: bool,
-    cache: Cache,
-    reading: Reading,
-    labels: Sequence[str] | None = None,
-    parts: tuple[np.ndarray, np.ndarray] | None = None,
-) -> Read:
-    """Image files; classes and parts are what is given of every entry, or else what the folders in their names mean."""
-    pictures = read_pictures(source, request, cache, reading)
-    names = [printable(name) for name in pictures.names]
-    if labels is None and parts is None:
-        layout = layout_of(pictures.names, use_labels, reading.split)
-        found = UnsplitImages(pictures.pixels, names, layout.labels, layout.parts, pictures.frames)
-        return found, pictures.skipped, pictures.notes + layout.notes
-    classes, notes = None, []
-    usable = pictures.usable
-    if labels is not None and use_labels:
-        classes, notes = labels_or_note(np.array(labels)[usable])
-    if parts is not None:
-        place = np.full(len(source.entries), -1)
-        place[usable] = np.arange(len(usable))
-        parts = place[parts[0]][place[parts[0]] >= 0], place[parts[1]][place[parts[1]] >= 0]
-    return UnsplitImages(pictures.pixels, names, classes, parts, pictures.frames), pictures.skipped, pictures.notes + notes
-
-
-def _from_table(path: Path, use_labels: bool, reading: Reading, standardiser: Standardiser | None) -> Read:
-    table = read_table(path, None if standardiser is None else standardiser.columns)
-    good = usable_rows(table.values)
-    first_bad = np.argmin(np.abs(np.nan_to_num(table.values, nan=np.inf)) <= LARGEST_VALUE, axis=1)
-    bad = [(int(table.rows[i]), f"{table.columns[first_bad[i]]} is not a finite number") for i in np.flatnonzero(~good)]
-    skipped = [Skipped(f"row {row}", reason) for row, reason in sorted(table.odd_rows + bad)]
-    check_usable(int(good.sum()), skipped, reading)
-    labels, notes = None, list(table.notes)
-    if table.labels is not None:
-        if use_labels:
-            labels, said = labels_or_note(table.labels[good])
-            notes += said
-        else:
-            notes.append(f"the column {table.label_column} was left out because its name says that it holds labels")
-    names = [f"row {row}" for row in table.rows[good]]
-    return UnsplitVectors(table.columns, table.values[good], names, labels, None), skipped, notes
+        raise InputError(f"{options.where} has {samples.shape[0]} columns and the network expects {shape[0]}")
 
 
 def _standardiser_notes(standardiser: Standardiser, columns: Sequence[str], length_scale: float) -> list[str]:
@@ -231,3 +146,96 @@ def _standardiser_notes(standardiser: Standardiser, columns: Sequence[str], leng
         f" {standardiser.factor:.3g}, so that the median distance between rows is {length_scale:g}"
     )
     return notes
+
+
+# --- what a path holds ---------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path | Readable, options: ReadOptions, shape: Sequence[int] | None) -> Found:
+    found = _read_path(path, options) if isinstance(path, Path) else path.read(options)
+    images = isinstance(found.samples, Images)
+    if shape is not None and images != (len(shape) == 3):
+        trained, given = ("vectors", "images") if images else ("images", "vectors")
+        raise InputError(f"the network was trained on {trained} and {options.where} holds {given}: give {trained}")
+    return found
+
+
+def _read_path(path: Path, options: ReadOptions) -> Found:
+    held = source_or_kind(path, options.cache.folder)
+    if isinstance(held, Source):
+        return read_images(held, options)
+    if options.crop is not None:
+        raise InputError(f"data.crop takes crops of whole image files, and {options.where} holds none: leave it out")
+    return read_arrays(path, options) if held == "arrays" else read_numbers(path, options)
+
+
+def source_or_kind(path: Path, exclude: Path | None = None) -> Source | Literal["arrays", "numbers"]:
+    """The image files at a path, or which other data it holds, by its content; only tables of text have none to go by."""
+    where = printable(str(path))
+    if (shards := shard_paths(path)) is not None:
+        return Shards(shards)
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            tables = _tables_in(path)
+            table = ImageTable(tables, path) if tables else None
+            return table if table and table.tables else Folder(path, exclude)
+        if not stat.S_ISREG(mode):
+            raise InputError(f"{where} is neither a folder nor a regular file: give one of these")
+        with open(path, "rb") as stream:
+            start = stream.read(8)
+        if start.startswith(b"\x93NUMPY"):
+            return "arrays"
+        if start.startswith(TABLE_STARTS):
+            return "numbers" if image_column(path) is None else ImageTable([path])
+        zipped = start.startswith(b"PK") or zipfile.is_zipfile(path)
+        if zipped and _is_npz(path):
+            return "arrays"
+        if not zipped and path.suffix.lower() in (".txt", ".lst") and (paths := _paths_in(path)) is not None:
+            return PathList(paths, path.parent)
+        if not zipped and path.suffix.lower() in (".csv", ".tsv", ".txt"):
+            return "numbers"
+        if is_picture(path):
+            return PathList([path.name], path.parent)
+        if zipped:
+            return ZipArchive(path)
+        if start.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x5d\x00\x00")) or tarfile.is_tarfile(path):
+            return TarArchive(path)
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"there is no file or folder {where}: check the path") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{where} cannot be read ({getattr(error, 'strerror', None) or error}): check it") from None
+    raise InputError(f"{where} is not data of a known kind: give a folder, .zip, .tar, .npy, .npz, .csv, .parquet or an image")
+
+
+def _tables_in(folder: Path) -> list[Path]:
+    """The Parquet or Arrow files of a folder, as Hugging Face saves a data set in several."""
+    places = [folder, *(place for name in ("data", "train", *HELD_OUT) if (place := folder / name).is_dir())]
+    names = (os.path.join(place, name) for place in places for name in os.listdir(place))
+    # By name first: a million pictures, not a stat each.
+    return sorted(Path(name) for name in names if name.lower().endswith((".parquet", ".arrow")) and os.path.isfile(name))
+
+
+def _is_npz(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except Exception:  # damaged: the reader of archives says how
+        return path.suffix.lower() == ".npz"
+    return bool(names) and all(name.endswith(".npy") for name in names)
+
+
+def _paths_in(file: Path) -> list[str] | None:
+    """The path of an image in each line, as written; None where the first line is no such path."""
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig", errors="surrogateescape").splitlines()]
+    except (OSError, UnicodeError):
+        return None
+    paths = [line for line in lines if line and not line.startswith("#")]
+    if not paths or not paths[0].lower().endswith(ENDINGS):
+        return None
+    beside = os.path.join(file.parent, os.path.expanduser(paths[0]))
+    several_cells = any(mark in paths[0] for mark in ",;\t") and not os.path.exists(beside)
+    return None if several_cells else paths

@@ -1,37 +1,115 @@
-"""Streams that can be read only once, and may be larger than memory: written to the cache as they come, with an index.
+"""Images that are objects in Python (pictures, arrays, paths, bytes) as sources of files like any other.
 
-A stream that was cut short goes on where it stopped: what is in the index is not asked for again as files, only passed over.
+What can be read only once, and may be larger than memory, is written to the cache as it comes, with an index. A stream that was
+cut short goes on where it stopped: what is in the index is not asked for again as files, only passed over.
 """
 
 import hashlib
+import io
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import FileLock
+from PIL import Image
 
-from sao.data.file_source import Entry, Skipped
 from sao.data.files.cache import Cache
-from sao.data.files.decode import Failure, Loaded, read
-from sao.data.files.images import Progress
-from sao.data.items import encoded
+from sao.data.files.decode import Failure, Loaded, eight_bits, quiet, read
+from sao.data.files.reading import Entry, Progress, Source
 from sao.errors import InputError, printable
 
 KNOWN_BY = 8  # items by which a stream is known again
 BODY, INDEX, END = "items.bin", "index.jsonl", "complete"
 
 
-class Spool:
+class Items(Source):
+    """`get(i)` is the i-th image. Nothing is kept: what is decoded lies in the cache, mapped from disk."""
+
+    def __init__(self, get: Callable[[int], Any], names: Sequence[str], digest: bytes | None = None) -> None:
+        super().__init__()
+        self.entries = [Entry(name, 0) for name in names]
+        self._get, self._digest = get, digest
+
+    def load(self) -> Iterator[Loaded]:
+        for index in range(len(self.entries)):
+            try:
+                item = self._get(index)
+            except InputError:
+                raise
+            except Exception as error:  # a data set of someone else's may raise anything: it costs this item
+                yield Failure(_short(error))
+                continue
+            yield encoded(item)
+
+    def digest(self) -> bytes | None:
+        return self._digest
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {printable(str(error))[:100]}"
+
+
+# --- one object as the bytes of a file -----------------------------------------------------------------------------------
+
+
+def encoded(item: Any) -> Loaded:
+    """Without loss. A path is followed wherever it leads: the person who made the object could open it too."""
+    if isinstance(item, dict) and {"bytes", "path"} & item.keys():  # Hugging Face's way to store an image
+        item = item.get("bytes") or item.get("path")
+    if isinstance(item, bytes | bytearray | memoryview):
+        return bytes(item)
+    if isinstance(item, str | os.PathLike):
+        return os.path.realpath(os.path.expanduser(item))
+    try:
+        with quiet():
+            return _file_of(item if isinstance(item, Image.Image) else _picture_of(item))
+    except (ValueError, TypeError, OSError) as error:
+        return Failure(f"not an image: {printable(str(error))[:100]}")
+
+
+def _picture_of(array: Any) -> Image.Image:
+    """(h, w), (h, w, c) or (c, h, w): uint8, or floating-point numbers from 0 to 1."""
+    values = np.asarray(array.detach().cpu() if type(array).__module__.startswith("torch") else array)
+    if values.ndim == 3 and values.shape[2] not in (1, 3, 4) and values.shape[0] in (1, 3, 4):
+        values = values.transpose(1, 2, 0)
+    if values.ndim not in (2, 3) or values.dtype.kind not in "biuf":
+        raise ValueError(f"got {values.dtype} {values.shape}")
+    if values.dtype.kind == "f":
+        if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
+            raise ValueError("floating-point pixels outside 0..1")
+        values = values * 255 + 0.5
+    elif values.dtype != np.uint8 and (values.min() < 0 or values.max() > 255):
+        raise ValueError("pixels outside 0..255")
+    values = values.astype(np.uint8)
+    return Image.fromarray(values[..., 0] if values.ndim == 3 and values.shape[2] == 1 else values)
+
+
+def _file_of(image: Image.Image) -> bytes:
+    """Without compression where the format can hold it."""
+    stream = io.BytesIO()
+    plain = eight_bits(image)
+    if plain.mode in ("L", "RGB"):
+        plain.save(stream, "BMP")
+    else:
+        plain.save(stream, "PNG", compress_level=1)
+    return stream.getvalue()
+
+
+# --- streams -------------------------------------------------------------------------------------------------------------
+
+
+class Spool(Source):
     """The images of a stream, as files one behind another, and where each begins."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
         self._places = [json.loads(line) for line in (folder / INDEX).read_text(encoding="utf-8").splitlines()]
         self.entries = [Entry(f"row {row}", length) for row, (_, length, _) in enumerate(self._places)]
-        self.skipped: list[Skipped] = []
 
     def load(self) -> Iterator[Loaded]:
         with (self.folder / BODY).open("rb") as body:
@@ -67,8 +145,7 @@ def _images(stream: Iterable[Any]) -> Iterator[Loaded]:
     except InputError:
         raise
     except Exception as error:  # a stream may come from anywhere
-        reason = f"{type(error).__name__}: {printable(str(error))[:100]}"
-        raise InputError(f"the stream broke off ({reason}); what came before is kept: begin again to go on") from None
+        raise InputError(f"the stream broke off ({_short(error)}); what came before is kept: begin again to go on") from None
 
 
 def _image(item: Any) -> Any:
