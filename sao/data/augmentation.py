@@ -107,18 +107,25 @@ class SmallAugmentation(Augmentation):
 
 def windows(draws: Tensor, shares: tuple[float, float], height: int, width: int) -> Tensor:
     """(n, 4), as top, left, height and width of random windows with a share of the area; the whole image where none fits."""
-    areas, ratios, places = draws.split([ATTEMPTS, ATTEMPTS, 2], dim=1)
-    areas = height * width * (shares[0] + (shares[1] - shares[0]) * areas)
-    low, high = (math.log(ratio) for ratio in RATIOS)
-    ratios = (low + (high - low) * ratios).exp()
+    areas, ratios, places = _drawn(draws, shares)
+    areas = height * width * areas
     heights, widths = (areas / ratios).sqrt().round(), (areas * ratios).sqrt().round()
     fits = (heights >= 1) & (heights <= height) & (widths >= 1) & (widths <= width)
-    first = fits.int().argmax(1, keepdim=True)
-    fit = fits.any(1)
-    tall = torch.where(fit, heights.gather(1, first)[:, 0], height)
-    wide = torch.where(fit, widths.gather(1, first)[:, 0], width)
+    tall, wide = _first_that_fits(fits, heights, height), _first_that_fits(fits, widths, width)
     top, left = (places[:, 0] * (height - tall + 1)).floor(), (places[:, 1] * (width - wide + 1)).floor()
     return torch.stack([top, left, tall, wide], dim=1)
+
+
+def _drawn(draws: Tensor, shares: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
+    """Share of the area and width over height of each attempt, and two numbers for its place."""
+    areas, ratios, places = draws.split([ATTEMPTS, ATTEMPTS, 2], dim=1)
+    low, high = (math.log(ratio) for ratio in RATIOS)
+    return shares[0] + (shares[1] - shares[0]) * areas, (low + (high - low) * ratios).exp(), places
+
+
+def _first_that_fits(fits: Tensor, lengths: Tensor, otherwise: Tensor | float) -> Tensor:
+    first = fits.int().argmax(1, keepdim=True)
+    return torch.where(fits.any(1), lengths.gather(1, first)[:, 0], otherwise)
 
 
 def jitter_parameters(draws: Tensor, strengths: tuple[float, float, float, float]) -> tuple[Tensor, Tensor, Tensor]:
@@ -153,18 +160,14 @@ def frame_windows(draws: Tensor, share: float, aspects: Tensor) -> Tensor:
 
     Where no attempt fits into a picture, the largest window of an allowed shape is taken from its middle.
     """
-    areas, ratios, places = draws.split([ATTEMPTS, ATTEMPTS, 2], dim=1)
-    areas = share + (1 - share) * areas
-    low, high = (math.log(ratio) for ratio in RATIOS)
-    ratios = (low + (high - low) * ratios).exp() / aspects[:, None]  # in a picture that is a square
+    areas, ratios, places = _drawn(draws, (share, 1.0))
+    ratios = ratios / aspects[:, None]  # in a picture that is a square
     heights, widths = (areas / ratios).sqrt(), (areas * ratios).sqrt()
     fits = (heights <= 1) & (widths <= 1)
-    first, fit = fits.int().argmax(1, keepdim=True), fits.any(1)
-    tall = torch.where(fit, heights.gather(1, first)[:, 0], (aspects / RATIOS[0]).clamp(max=1))
-    wide = torch.where(fit, widths.gather(1, first)[:, 0], (RATIOS[1] / aspects).clamp(max=1))
-    top, left = (
-        torch.where(fit, place, 0.5) * (1 - length) for place, length in zip(places.unbind(1), (tall, wide), strict=True)
-    )
+    tall = _first_that_fits(fits, heights, (aspects / RATIOS[0]).clamp(max=1))
+    wide = _first_that_fits(fits, widths, (RATIOS[1] / aspects).clamp(max=1))
+    places = torch.where(fits.any(1)[:, None], places, 0.5)
+    top, left = places[:, 0] * (1 - tall), places[:, 1] * (1 - wide)
     return torch.stack([top, left, tall, wide], dim=1)
 
 

@@ -14,16 +14,8 @@ SPIRAL_NOISE = 0.15
 SPIRAL_BOX = 8.0
 
 
-def open_named(
-    name: str,
-    folder: Path,
-    size: int | None = None,
-    labels: bool = True,
-    held_out: float = 0.2,
-    seed: int = 0,
-    download: bool = True,
-) -> Dataset:
-    """The data set of this name; only those that scikit-learn does not bring, or nobody draws, need the folder."""
+def open_named(name: str, folder: Path, size: int | None, labels: bool, held_out: float, seed: int, download: bool) -> Dataset:
+    """The data set of this name; digits and spirals need no folder."""
     match name:
         case "digits":
             dataset = digits(held_out, seed)

@@ -133,10 +133,10 @@ def test_killed_in_the_middle_then_opened_again(folder, tmp_path, workers):
 
 def test_a_living_writer_is_left_alone(tmp_path):
     cache = Cache(tmp_path)
-    with cache.writer((8, 8, 1), 5) as first:
-        first.append(np.ones((2, 8, 8, 1), np.uint8))
-        with cache.writer((8, 8, 1), 5) as second:
-            second.append(np.ones((2, 8, 8, 1), np.uint8))
+    with cache.writer({"pixels": (8, 8, 1)}, 5) as first:
+        first.append(pixels=np.ones((2, 8, 8, 1), np.uint8))
+        with cache.writer({"pixels": (8, 8, 1)}, 5) as second:
+            second.append(pixels=np.ones((2, 8, 8, 1), np.uint8))
             second.commit("key", {"who": 2})
         stored = first.commit("key", {"who": 1})
     assert stored.facts["who"] == 2  # the first to finish wins, the other uses it
@@ -145,8 +145,8 @@ def test_a_living_writer_is_left_alone(tmp_path):
 
 def test_a_failure_while_writing_leaves_nothing(tmp_path):
     def fail():
-        with Cache(tmp_path).writer((8, 8, 1), 5) as writer:
-            writer.append(np.ones((2, 8, 8, 1), np.uint8))
+        with Cache(tmp_path).writer({"pixels": (8, 8, 1)}, 5) as writer:
+            writer.append(pixels=np.ones((2, 8, 8, 1), np.uint8))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -137,9 +137,9 @@ def _pixels(images: "ArrayImages", options: ReadOptions, path: Path | None) -> n
     key = f"arrays-{FORMAT_VERSION}-{recipe.size}-{recipe.channels}-{recipe.fit}-{file_digest(path).hex()}"
     if (stored := options.cache.read(key)) is not None:
         return stored.pixels
-    with options.cache.writer(shape, count) as writer:
+    with options.cache.writer({"pixels": shape}, count) as writer:
         for chunk in images.chunks():
-            writer.append(chunk)
+            writer.append(pixels=chunk)
         return writer.commit(key, {}).pixels
 
 

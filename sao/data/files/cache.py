@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from sao.errors import InputError, printable
 from sao.files import sync
 
-Shape = tuple[int, int, int]
+Shapes = dict[str, tuple[int, int, int]]  # of one image in each array of an entry
 
 _WRITING = ".writing-"
 _LOCK = "lock"
@@ -28,15 +28,18 @@ _ABANDONED_SECONDS = 3600  # only for a folder whose writer died in the instant 
 
 @dataclass(frozen=True)
 class Stored:
-    """One entry: pixels (n, h, w, c), and whole frames where they are kept, mapped from disk, with the facts stored beside."""
+    """One entry: arrays (n, h, w, c) mapped from disk, by name, with the facts stored beside."""
 
-    pixels: np.ndarray
+    arrays: dict[str, np.ndarray]
     facts: dict[str, Any]
-    frames: np.ndarray | None = None
+
+    @property
+    def pixels(self) -> np.ndarray:
+        return self.arrays["pixels"]
 
 
 class Cache:
-    """A folder of entries `KEY/{pixels.npy, frames.npy, facts.json}`; a key names contents, so entries never change."""
+    """A folder of entries `KEY/{pixels.npy, facts.json}`, some with frames.npy; a key names contents, so entries never change."""
 
     def __init__(self, folder: Path | None = None) -> None:
         chosen = folder or os.environ.get("SAO_CACHE") or Path.home() / ".cache" / "sao"
@@ -64,17 +67,17 @@ class Cache:
         except (FileNotFoundError, ValueError, KeyError, TypeError, EOFError):
             shutil.rmtree(entry, ignore_errors=True)
             return None
-        return Stored(arrays["pixels"], facts, arrays.get("frames"))
+        return Stored(arrays, facts)
 
     @contextmanager
-    def writer(self, shape: Shape, most: int, frames: Shape | None = None) -> Iterator["Writer"]:
-        """A new entry of at most so many images, with whole frames or without; it is not visible before `Writer.commit`."""
+    def writer(self, shapes: Shapes, most: int) -> Iterator["Writer"]:
+        """A new entry of at most so many images; it is not visible before `Writer.commit`."""
         with self.explained():
             self.folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
-            if shutil.disk_usage(self.folder).free < most * (math.prod(shape) + (math.prod(frames) if frames else 0)):
+            if shutil.disk_usage(self.folder).free < most * sum(map(math.prod, shapes.values())):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            writer = Writer(self, shape, frames)
+            writer = Writer(self, shapes)
         try:
             yield writer
         finally:
@@ -108,9 +111,8 @@ class Cache:
 class Writer:
     """Appends images to an entry that becomes visible at `commit`, under a key that may only be known by then."""
 
-    def __init__(self, cache: Cache, shape: Shape, frames: Shape | None = None) -> None:
-        self._cache, self._count = cache, 0
-        self._shapes = {"pixels": shape} | ({} if frames is None else {"frames": frames})
+    def __init__(self, cache: Cache, shapes: Shapes) -> None:
+        self._cache, self._shapes, self._count = cache, shapes, 0
         # Not tempfile.mkdtemp: its mode 0700 would lock everyone else out of a shared cache.
         self._folder = cache.folder / f"{_WRITING}{secrets.token_hex(8)}"
         self._folder.mkdir()
@@ -119,16 +121,16 @@ class Writer:
         self._streams = {name: open(self._folder / f"{name}.npy", "wb") for name in self._shapes}  # noqa: SIM115 (see `close`)
         self._write_headers()
 
-    def append(self, images: np.ndarray, frames: np.ndarray | None = None) -> None:
-        """Images (n, h, w, c), and their frames; written, not mapped, so the process never holds more than these."""
-        blocks = {"pixels": images} | ({} if frames is None else {"frames": frames})
+    def append(self, **chunk: np.ndarray) -> None:
+        """So many images (n, h, w, c) to each array; written, not mapped, so the process never holds more than these."""
+        count = len(chunk["pixels"])
         for name, shape in self._shapes.items():
-            block = blocks[name]
-            if block.dtype != np.uint8 or block.shape != (len(images), *shape):
-                raise ValueError(f"expected uint8 {shape}, got {block.dtype} {block.shape[1:]}")
+            images = chunk[name]
+            if images.dtype != np.uint8 or images.shape != (count, *shape):
+                raise ValueError(f"expected uint8 {shape}, got {images.dtype} {images.shape[1:]}")
             with self._cache.explained():
-                self._streams[name].write(np.ascontiguousarray(block).data)
-        self._count += len(images)
+                self._streams[name].write(np.ascontiguousarray(images).data)
+        self._count += count
 
     def commit(self, key: str, facts: dict[str, Any]) -> Stored:
         """Make the entry visible; if another run was first, its equal entry is used."""

@@ -78,7 +78,7 @@ class Header:
 class Picture:
     header: Header
     pixels: np.ndarray
-    frame: np.ndarray | None = None
+    frames: np.ndarray | None = None  # the whole image, where a recipe has a frame
     aspect: float = 1.0  # width over height of the whole image
 
 

@@ -123,8 +123,8 @@ def read_images(source: Source, options: ReadOptions) -> Found:
     usable = np.array([i for i in range(len(source.entries)) if i not in failed], np.int64)
     options.check(len(usable), skipped)
     frames = None
-    if stored.frames is not None and options.crop is not None:
-        frames = Frames(stored.frames, np.array(stored.facts["aspects"], np.float32), options.crop)
+    if "frames" in stored.arrays and options.crop is not None:
+        frames = Frames(stored.arrays["frames"], np.array(stored.facts["aspects"], np.float32), options.crop)
     names = [source.entries[i].name for i in usable]
     if source.labels is None and source.parts is None:
         layout = layout_of(names, options.use_labels, options.split)
@@ -204,9 +204,10 @@ def _decode_all(source: Source, options: ReadOptions, prefix: str, content: byte
     failed: dict[int, str] = {}
     tally, combined, index = Tally(), hashlib.blake2b(digest_size=16), 0
     aspects: list[float] = []
-    shape, frames = ((side, side, recipe.channels) for side in (recipe.size, recipe.frame or 0))
+    sides = {"pixels": recipe.size} | ({"frames": recipe.frame} if recipe.frame else {})
+    shapes = {name: (side, side, recipe.channels) for name, side in sides.items()}
     work = partial(decode_chunk, recipe=recipe)
-    with options.cache.writer(shape, len(source.entries), frames if recipe.frame else None) as writer:
+    with options.cache.writer(shapes, len(source.entries)) as writer:
         lost = lambda item: (_CRASHED, digest(read(item)))  # noqa: E731
         for results in _process(work, source, options, lost, surveyed, surveyed + 1):
             chunk: list[Picture] = []
@@ -220,8 +221,7 @@ def _decode_all(source: Source, options: ReadOptions, prefix: str, content: byte
                     options.refuse(_skipped(source, {index: picture.reason}))
                 index += 1
             if chunk:
-                whole = [picture.frame for picture in chunk if picture.frame is not None]
-                writer.append(np.stack([picture.pixels for picture in chunk]), np.stack(whole) if whole else None)
+                writer.append(**{name: np.stack([getattr(picture, name) for picture in chunk]) for name in shapes})
                 aspects += [round(picture.aspect, 5) for picture in chunk]
         skipped = source.skipped + _skipped(source, failed)
         if len(failed) == len(source.entries):
