@@ -44,7 +44,7 @@ LIBRARIES = "tests/methods/test_library_imports.py"
 DEFAULTS = "tests/methods/test_published_options.py"  # of every file of methods: it is quick
 ALSO = {
     "sao/engine/loop.py": ["tests/test_distributed.py"],
-    "sao/randomness.py": ["tests/data/test_batches.py"],
+    "sao/randomness.py": ["tests/data/test_loader.py"],
     "sao/data/split.py": ["tests/data/test_table_files.py", "tests/data/test_arrays.py", "tests/data/test_images.py"],
     "sao/methods/adversarial.py": [GAN_STEP, "tests/methods/test_structural.py", CONTROLS],
     "sao/methods/architecture.py": [GAN_STEP, CONTROLS, "tests/test_config.py"],

@@ -96,13 +96,6 @@ def test_options_have_their_own_entries(folder, tmp_path):
     assert len(entries(cache)) == 4
 
 
-def test_one_and_two_workers_agree(folder, tmp_path):
-    one = open_path(folder, cache_folder=tmp_path / "one", workers=1).dataset.train.inputs(slice(None))
-    two = open_path(folder, cache_folder=tmp_path / "two", workers=2).dataset.train.inputs(slice(None))
-    np.testing.assert_array_equal(one, two)
-    assert entries(tmp_path / "one") == entries(tmp_path / "two")
-
-
 def test_two_runs_at_once(folder, tmp_path):
     """Neither script has a `__main__` guard, so this also shows that workers do not start the caller's script again."""
     cache = tmp_path / "cache"

@@ -2,13 +2,14 @@
 
 import io
 import json
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from sao.data.files.decode import PAD_VALUE, Failure, Picture, Recipe, decode, digest_chunk, inspect_chunk
-from sao.data.files.open import open_for_embedding, open_path
+from sao.data.files.open import open_data, open_for_embedding, open_path
 from sao.errors import InputError, printable
 
 ORANGE = (200, 100, 50)
@@ -162,6 +163,17 @@ def test_size_channels_labels_and_split_come_from_the_folder(tmp_path):
     assert bare.dataset.train.labels is None
 
 
+def test_a_folder_crosses_at_most_eight_modules(tmp_path):
+    write_folder(tmp_path / "d", 12, kind="jpg")
+    crossed = set()
+    sys.setprofile(lambda frame, event, _: crossed.add(frame.f_globals.get("__name__", "")))
+    try:
+        open_data(str(tmp_path / "d"), folder="", cache_folder=tmp_path / "cache")
+    finally:
+        sys.setprofile(None)
+    assert 1 < len({name for name in crossed if name.startswith("sao.data.")}) <= 8
+
+
 def test_every_image_is_grey_so_one_channel(tmp_path):
     for i in range(10):
         Image.new("L", (30, 30), i).save(tmp_path / f"{i}.png")
@@ -182,14 +194,6 @@ def test_train_and_test_folders_are_the_split(tmp_path):
     assert len(samples) == 68
     assert samples.class_names == ["a", "b"]
     assert not any("held-out" in note for note in notes)
-
-
-def test_images_beside_subfolders_make_the_subfolders_no_classes(tmp_path):
-    write_folder(tmp_path / "some", 8)
-    write_folder(tmp_path, 8)
-    opened = open_path(tmp_path, cache_folder=tmp_path / "cache")
-    assert opened.dataset.train.labels is None
-    assert any("not taken for classes" in note for note in opened.notes)
 
 
 def test_transparency_and_depth_are_said(tmp_path):

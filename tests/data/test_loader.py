@@ -14,12 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sao.cli import main
 from sao.data import dataset, loader
-from sao.data.dataset import Dataset, Images
+from sao.data.dataset import Dataset, Images, SelectedRows, Vectors
 from sao.data.loader import Batches, Prefetcher
 from sao.engine.features import extract
 from sao.engine.loop import Interrupted
 from sao.errors import InputError
 from sao.methods.supervised import Supervised
+from sao.randomness import batch_rows
 
 CPU = torch.device("cpu")
 FIRST, SECOND = torch.tensor([3, 1, 40]), torch.tensor([7, 7, 0])
@@ -55,12 +56,20 @@ def mapped_digits(folder) -> Dataset:
     return Dataset("mapped", Images(np.load(folder / "digits.npy", mmap_mode="r"), train.labels), tiny.dataset().test)
 
 
-def test_what_was_announced_is_read_once_by_a_thread(pixels, reads):
+def test_prefetched_rows_are_read_once_by_a_thread(pixels, reads):
     reader = Prefetcher(pixels, CPU)
     reader.prefetch(FIRST)
     assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
     assert reads == [("prefetch", [3, 1, 40])]
     assert no_thread_is_left()
+
+
+def test_rows_that_are_held_are_not_prefetched(pixels, reads):
+    for resident_bytes, times in ((None, 0), (0, 1)):
+        batches = Batches(Images(pixels), CPU, resident_bytes)
+        batches.prefetch(FIRST)
+        assert torch.equal(batches.inputs(FIRST), Images(pixels).inputs(FIRST.numpy()))
+        assert len(reads) == times
 
 
 def test_other_rows_may_be_asked_for_in_between(pixels, reads):
@@ -279,3 +288,71 @@ def test_an_accelerator_is_sent_pinned_memory_on_a_stream_of_its_own(pixels, mon
     assert said == [
         "pinned", "on side", "sent, waiting False", "back", "computing waits for side", "kept for computing",
     ]  # fmt: skip
+
+
+# --- rows as inputs, held on the device or read from disk -------------------------------------------------------------
+
+
+def test_memory_mapped_rows_equal_rows_in_memory(pixels, tmp_path):
+    np.save(tmp_path / "pixels.npy", pixels)
+    mapped = Batches(Images(np.load(tmp_path / "pixels.npy", mmap_mode="r")), CPU)
+    held = Batches(Images(pixels), CPU)
+    assert not mapped.resident
+    assert held.resident
+    for step in range(4):
+        rows = batch_rows(0, step, 16, 50)
+        found = mapped.inputs(rows)
+        assert torch.equal(found, held.inputs(rows))
+        assert (found.shape, found.dtype) == ((16, 3, 8, 8), torch.float32)
+        assert torch.equal(found, Images(pixels).inputs(rows.numpy()))
+        assert found.is_contiguous()
+
+
+def test_data_too_large_for_the_device_is_read_row_by_row(pixels):
+    large = Batches(Images(pixels), CPU, resident_bytes=1000)
+    assert not large.resident
+    rows = torch.tensor([7, 3, 3, 49, 0])
+    assert torch.equal(large.inputs(rows), Batches(Images(pixels), CPU).inputs(rows))
+
+
+def test_an_accelerator_keeps_what_fits_also_of_a_map_or_an_index(pixels, tmp_path):
+    np.save(tmp_path / "pixels.npy", pixels)
+    mapped = np.load(tmp_path / "pixels.npy", mmap_mode="r")
+    for values in (mapped, SelectedRows(mapped, np.arange(0, 50, 3))):
+        batches = Batches(Images(values), torch.device("meta"))
+        assert isinstance(batches._values, torch.Tensor)
+        assert (batches._values.shape, batches._values.dtype) == (values.shape, torch.uint8)
+        assert batches.inputs(torch.tensor([3, 1])).shape == (2, 3, 8, 8)
+        assert not Batches(Images(values), torch.device("meta"), resident_bytes=1000).resident
+
+
+def test_rows_of_an_index_are_those_of_the_copy(pixels):
+    chosen = np.random.default_rng(1).permutation(50)[:30]
+    index, copy = Batches(Images(SelectedRows(pixels, chosen)), CPU), Batches(Images(pixels[chosen]), CPU)
+    assert not index.resident
+    rows = torch.tensor([29, 0, 7, 7])
+    assert torch.equal(index.inputs(rows), copy.inputs(rows))
+
+
+def test_vectors_are_given_as_they_are(tmp_path):
+    values = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
+    rows = torch.tensor([4, 1, 29])
+    np.save(tmp_path / "rows.npy", values)
+    for samples in (Vectors(values), Vectors(np.load(tmp_path / "rows.npy", mmap_mode="r"))):
+        assert np.array_equal(Batches(samples, CPU).inputs(rows).numpy(), values[[4, 1, 29]])
+
+
+def test_changing_a_batch_does_not_change_the_data(pixels):
+    for values in (pixels, pixels.astype(np.float32).reshape(50, -1)):
+        samples = Images(values) if values.dtype == np.uint8 else Vectors(values)
+        batches, rows = Batches(samples, CPU), torch.arange(5)
+        before = batches.inputs(rows).clone()
+        batches.inputs(rows).zero_()
+        assert torch.equal(batches.inputs(rows), before)
+
+
+def test_labels_are_those_of_the_rows(pixels):
+    labels = (np.arange(50) % 7).astype(np.uint8)
+    found = Batches(Images(pixels, labels), CPU).labels(torch.tensor([8, 3, 49]))
+    assert found.tolist() == [1, 3, 0]
+    assert found.dtype == torch.int64

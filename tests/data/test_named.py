@@ -5,7 +5,7 @@ import pytest
 import tiny
 
 from sao.data import named
-from sao.data.dataset import Dataset, Images, Vectors, pixels_to_inputs
+from sao.data.dataset import Dataset, Images, Vectors
 from sao.data.files.open import open_data
 from sao.errors import InputError
 
@@ -129,12 +129,6 @@ def test_refuses_an_archive_with_a_damaged_member(tmp_path, archive):
         open_data("mnist", folder=str(tmp_path))
 
 
-def test_an_archive_is_never_unpickled(tmp_path):
-    np.savez(tmp_path / "mnist.npz", x_train=np.array([{}]), x_test=np.array([{}]))
-    with pytest.raises(InputError, match="without pickled objects"):
-        open_data("mnist", folder=str(tmp_path))
-
-
 def test_a_failed_download_is_one_line_that_says_what_to_do(tmp_path, monkeypatch):
     from sao.torchvision_import import torchvision_datasets
 
@@ -167,13 +161,3 @@ def test_images_can_be_resized():
     there_and_back, original = np.ravel(images(small.train).pixels), np.ravel(images(tiny.dataset().train).pixels)
     assert np.corrcoef(there_and_back, original)[0, 1] > 0.9
     assert named.resized(small, 8) is small
-
-
-def test_samples_are_checked():
-    with pytest.raises(InputError, match="3 samples but 2 labels"):
-        Images(np.zeros((3, 8, 8, 1), np.uint8), np.zeros(2, int))
-    with pytest.raises(InputError, match="3 samples but 1 names"):
-        Vectors(np.zeros((3, 2), np.float32), names=["a"])
-    with pytest.raises(InputError, match="float32"):
-        Vectors(np.zeros((3, 2)))
-    assert pixels_to_inputs.__doc__

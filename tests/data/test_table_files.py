@@ -9,7 +9,6 @@ import pytest
 from sao.data.dataset import Standardiser, Vectors
 from sao.data.files.open import open_for_embedding, open_path
 from sao.data.files.tables import read_table
-from sao.data.split import held_out_rows
 from sao.errors import InputError
 
 
@@ -75,14 +74,6 @@ def test_a_column_that_is_mostly_empty_is_dropped_instead_of_its_rows(tmp_path, 
     assert any("most of their cells are empty: same" in note for note in opened.notes)
 
 
-def test_a_measured_target_is_no_class(tmp_path, rows):
-    for i, row in enumerate(rows):
-        row[4] = str(i / 7)
-    opened = open_path(write(tmp_path / "a.csv", rows))
-    assert opened.dataset.train.labels is None
-    assert any("measurement" in note for note in opened.notes)
-
-
 def test_parquet_equals_csv(tmp_path, rows):
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -121,15 +112,6 @@ def test_new_rows_are_embedded_with_the_same_transform(tmp_path, rows):
         open_for_embedding(other, shape=(2,), standardiser=standardiser)
     with pytest.raises(InputError, match="expects"):
         open_for_embedding(tmp_path / "a.csv", shape=(5,), standardiser=standardiser)
-
-
-def test_the_standardiser_takes_all_columns_or_the_kept_ones():
-    rows = np.random.default_rng(0).normal(size=(50, 3))
-    rows[:, 1] = 4
-    standardiser = Standardiser.fit(rows, ["a", "b", "c"], 16.0, 0)
-    np.testing.assert_array_equal(standardiser.apply(rows), standardiser.apply(rows[:, [0, 2]]))
-    with pytest.raises(InputError):
-        standardiser.apply(rows[:, :1])
 
 
 def test_encodings_and_strange_bytes(tmp_path, rows):
@@ -171,26 +153,3 @@ def test_tables_that_are_no_data_are_one_clear_line(tmp_path, content):
     with pytest.raises(InputError) as caught:
         open_path(tmp_path / "a.csv")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("labelled", [False, True])
-def test_the_split_is_a_function_of_seed_and_count(labelled):
-    labels = np.repeat([0, 1, 2], [70, 25, 5]) if labelled else None
-    train, test = held_out_rows(100, labels, 0.2, 3)
-    assert sorted([*train, *test]) == list(range(100))
-    assert len(test) == 20
-    again = held_out_rows(100, labels, 0.2, 3)
-    np.testing.assert_array_equal(test, again[1])
-    assert not np.array_equal(test, held_out_rows(100, labels, 0.2, 4)[1])
-    if labels is not None:
-        assert np.abs(np.bincount(labels[test]) - [14, 5, 1]).max() <= 1
-
-
-def test_every_class_keeps_a_training_sample():
-    for seed in range(50):
-        labels = np.array([0] * 20 + [1, 2, 3, 4, 5, 6])
-        train, test = held_out_rows(26, labels, 0.5, seed)
-        assert set(labels[train]) == set(range(7))
-        assert len(test) > 0
-    train, test = held_out_rows(10, np.arange(10), 0.1, 0)
-    assert len(test) == 1

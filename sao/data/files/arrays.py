@@ -117,13 +117,13 @@ def from_arrays(arrays: Arrays, options: ReadOptions, path: Path | None = None, 
     skipped = [Skipped(name, f"a {what} is not a finite number") for name in arrays.names(bad)]
     options.check(len(usable), skipped)
     labels, notes = arrays.labels(usable) if options.use_labels else (None, [])
-    parts, names = arrays.parts(usable), arrays.names(usable)
+    parts, about = arrays.parts(usable), codes_and_names(labels, arrays.names(usable))
     if images is not None:
         pixels = _pixels(images, options, path)
-        return Found(Images(pixels, *codes_and_names(labels, names)), parts, skipped, images.notes + notes)
+        return Found(Images(pixels, *about), parts, skipped, images.notes + notes)
     assert values is not None
     columns = [f"column {i}" for i in range(values.shape[1])] if columns is None else columns
-    return Found(Numbers(columns, values[usable], names, labels), parts, skipped, notes)
+    return Found(Numbers(columns, values[usable], *about), parts, skipped, notes)
 
 
 def _pixels(images: "ArrayImages", options: ReadOptions, path: Path | None) -> np.ndarray:

@@ -39,7 +39,7 @@ class Stored:
 
 
 class Cache:
-    """A folder of entries `KEY/{pixels.npy, facts.json}`, some with frames.npy; a key names contents, so entries never change."""
+    """A folder of entries `KEY/{pixels.npy, facts.json}`, or frames.npy beside; a key names contents: entries never change."""
 
     def __init__(self, folder: Path | None = None) -> None:
         chosen = folder or os.environ.get("SAO_CACHE") or Path.home() / ".cache" / "sao"

@@ -83,10 +83,9 @@ def open_path(
     found = _read(path, asked, shape)
     samples, parts, notes = found.samples, found.parts, found.notes
     if parts is None:
-        classes = samples.labels if isinstance(samples, Images) or samples.labels is None else samples.labels.codes
         count = len(samples.names or ())
-        parts = held_out_rows(count, classes, held_out, seed)
-        kind = ", of every class its share" if classes is not None else ""
+        parts = held_out_rows(count, samples.labels, held_out, seed)
+        kind = ", of every class its share" if samples.labels is not None else ""
         notes.append(f"{len(parts[1])} of {count} samples are held out{kind} (seed {seed})")
     else:
         notes.append(f"{len(parts[0])} samples to train on, {len(parts[1])} held out")

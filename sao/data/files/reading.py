@@ -131,12 +131,13 @@ class Numbers:
 
     columns: Sequence[str]
     values: np.ndarray
+    labels: np.ndarray | None
     names: list[str]
-    labels: Labels | None = None
+    class_names: list[str] | None
 
     def scaled(self, standardiser: Standardiser | None) -> Vectors:
         rows = self.values.astype(np.float32) if standardiser is None else standardiser.apply(self.values)
-        return Vectors(rows, *codes_and_names(self.labels, self.names))
+        return Vectors(rows, self.labels, self.names, self.class_names)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from sao.data.dataset import LARGEST_VALUE, usable_rows
 from sao.data.files.arrow import batches, table_start
-from sao.data.files.reading import Found, Numbers, ReadOptions, Skipped
+from sao.data.files.reading import Found, Numbers, ReadOptions, Skipped, codes_and_names
 from sao.data.split import LABEL_COLUMNS, labels_or_note
 from sao.errors import InputError, printable
 
@@ -44,8 +44,8 @@ def read_numbers(path: Path, options: ReadOptions) -> Found:
         labels, said = labels_or_note(table.labels[good])
     elif table.labels is not None:
         said = [f"the column {table.label_column} was left out because its name says that it holds labels"]
-    names = [f"row {row}" for row in table.rows[good]]
-    return Found(Numbers(table.columns, table.values[good], names, labels), None, skipped, table.notes + said)
+    about = codes_and_names(labels, [f"row {row}" for row in table.rows[good]])
+    return Found(Numbers(table.columns, table.values[good], *about), None, skipped, table.notes + said)
 
 
 def read_table(path: Path, wanted: Sequence[str] | None = None) -> Table:
