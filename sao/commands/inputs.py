@@ -8,8 +8,7 @@ import numpy as np
 
 from sao.data import named
 from sao.data.dataset import Dataset, Images, Samples, Standardiser, Vectors
-from sao.data.files.archives import data_exists
-from sao.data.files.open import Opened, open_data, open_for_embedding, open_path
+from sao.data.files.open import Opened, data_exists, open_data, open_for_embedding, open_path
 from sao.data.files.reading import Skipped
 from sao.data.split import held_out_rows
 from sao.engine.bar import Bar

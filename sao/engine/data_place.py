@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from sao.config import Config
-from sao.data.files.archives import data_exists
+from sao.data.files.open import data_exists
 from sao.errors import InputError
 
 WITHOUT_FILES = ("digits", "spirals")

@@ -13,8 +13,7 @@ from PIL import Image
 
 from sao.data.dataset import Images
 from sao.data.files import archives
-from sao.data.files.archives import data_exists, shard_paths
-from sao.data.files.open import open_for_embedding, open_path
+from sao.data.files.open import data_exists, open_for_embedding, open_path, shard_paths
 from sao.errors import InputError
 
 

@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import io
 import lzma
-import os
 import stat
 import tarfile
 import zipfile
@@ -22,7 +21,6 @@ from sao.errors import InputError, printable
 from sao.npz import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
 
 MAX_TEXT_BYTES = 256
-MOST_SHARDS = 100_000
 COMPANIONS = (".cls", ".json", ".txt")  # in a shard, what lies beside an image of the same key and is none itself
 LABEL = ".cls"
 
@@ -201,29 +199,6 @@ def _bomb(path: Path) -> InputError:
 
 
 # --- shards --------------------------------------------------------------------------------------------------------------
-
-
-def shard_paths(path: str | os.PathLike[str]) -> list[Path] | None:
-    """The files that a pattern such as shards/{000..127}.tar names, as WebDataset and the shell write it, in order.
-
-    None where it is no pattern, or the name of a file that is there.
-    """
-    before, _, rest = os.fspath(path).rpartition("{")
-    numbers, closed, after = rest.partition("}")
-    first, dots, last = numbers.partition("..")
-    if not (closed and dots and first.isdecimal() and last.isdecimal()) or os.path.exists(path):
-        return None
-    if not 0 <= int(last) - int(first) < MOST_SHARDS:
-        raise InputError(
-            f"{printable(os.fspath(path))} names no shards, or more than {MOST_SHARDS}: write the lower number first"
-        )
-    return [Path(f"{before}{number:0{len(first)}d}{after}") for number in range(int(first), int(last) + 1)]
-
-
-def data_exists(path: str | os.PathLike[str]) -> bool:
-    """Whether something is at this path, or at the first that a pattern names."""
-    paths = shard_paths(path)
-    return os.path.exists(path if paths is None else paths[0])
 
 
 class Shards(Source):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sao.data.dataset import Dataset, Images, Samples, Standardiser
-from sao.data.files.archives import Shards, TarArchive, ZipArchive, data_exists, shard_paths
+from sao.data.files.archives import Shards, TarArchive, ZipArchive
 from sao.data.files.arrays import read_arrays
 from sao.data.files.arrow import TABLE_STARTS, ImageTable, image_column
 from sao.data.files.decode import ENDINGS, is_picture
@@ -27,6 +27,7 @@ from sao.data.split import HELD_OUT, held_out_rows
 from sao.errors import InputError, printable
 
 FEWEST_SAMPLES = 10
+MOST_SHARDS = 100_000
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,29 @@ def source_or_kind(path: Path, exclude: Path | None = None) -> Source | Literal[
     except (OSError, ValueError) as error:
         raise InputError(f"{where} cannot be read ({getattr(error, 'strerror', None) or error}): check it") from None
     raise InputError(f"{where} is not data of a known kind: give a folder, .zip, .tar, .npy, .npz, .csv, .parquet or an image")
+
+
+def shard_paths(path: str | os.PathLike[str]) -> list[Path] | None:
+    """The files that a pattern such as shards/{000..127}.tar names, as WebDataset and the shell write it, in order.
+
+    None where it is no pattern, or the name of a file that is there.
+    """
+    before, _, rest = os.fspath(path).rpartition("{")
+    numbers, closed, after = rest.partition("}")
+    first, dots, last = numbers.partition("..")
+    if not (closed and dots and first.isdecimal() and last.isdecimal()) or os.path.exists(path):
+        return None
+    if not 0 <= int(last) - int(first) < MOST_SHARDS:
+        raise InputError(
+            f"{printable(os.fspath(path))} names no shards, or more than {MOST_SHARDS}: write the lower number first"
+        )
+    return [Path(f"{before}{number:0{len(first)}d}{after}") for number in range(int(first), int(last) + 1)]
+
+
+def data_exists(path: str | os.PathLike[str]) -> bool:
+    """Whether something is at this path, or at the first that a pattern names."""
+    paths = shard_paths(path)
+    return os.path.exists(path if paths is None else paths[0])
 
 
 def _tables_in(folder: Path) -> list[Path]:
