@@ -17,7 +17,7 @@ from settings import MANIFOLD, METRICS, held_back, judged, parser_of, table
 from sao.cli import keep_freed_memory
 from sao.commands.reproduce import seeds_in
 from sao.config import Config, load_preset
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
 from sao.errors import InputError
 from sao.methods.structural import Structural
 from sao.networks.average import MovingAverage

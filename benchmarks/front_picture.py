@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sao
-from sao.data.samples import Images
+from sao.data.dataset import Images
 from sao.evaluation.kmeans import best_kmeans
 from sao.report.layout import layout
 from sao.training.run_data import open_config_data

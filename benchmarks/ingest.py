@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from sao.data.user_files import open_path
+from sao.data.files.open import open_path
 from sao.machine import usable_cores
 
 SIZE = 32

@@ -20,9 +20,9 @@ from PIL import Image
 from sklearn import datasets
 
 import sao
-from sao.data.samples import Dataset, Images, Samples, Vectors
+from sao.data.dataset import Dataset, Images, Samples, Vectors
+from sao.data.files.open import open_path
 from sao.data.split import held_out_rows
-from sao.data.user_files import open_path
 from sao.engine.features import extract, raw_inputs
 from sao.evaluation import Features, Verdict, judge
 from sao.methods import Method

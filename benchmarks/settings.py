@@ -28,7 +28,7 @@ import torch
 from sao.cli import keep_freed_memory
 from sao.commands.reproduce import seeds_in
 from sao.config import Config, load_preset
-from sao.data.samples import Dataset, Samples
+from sao.data.dataset import Dataset, Samples
 from sao.data.split import held_out_rows
 from sao.engine.features import extract
 from sao.errors import InputError

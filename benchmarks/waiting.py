@@ -59,8 +59,8 @@ def measure(path: Path, preset: str, size: int, batch: int, steps: int, ahead: b
     import torch
 
     from sao.config import load_preset
-    from sao.data.batches import Batches
-    from sao.data.samples import Dataset, Images
+    from sao.data.dataset import Dataset, Images
+    from sao.data.loader import Batches
     from sao.training.loop import new_method
     from sao.training.step import make_step
 
@@ -69,7 +69,7 @@ def measure(path: Path, preset: str, size: int, batch: int, steps: int, ahead: b
     method = new_method(config, Dataset("file", images, images), torch.device("cpu"))
     batches = Batches(images, torch.device("cpu"))
     if not ahead:
-        batches.announce = lambda rows: None
+        batches.prefetch = lambda rows: None
     forget(path)
     for step in range(WARM_UP):
         make_step(method, batches, 0, batch, step)
@@ -88,19 +88,19 @@ def measure_pauses(path: Path, size: int, batch: int, steps: int, pause: float) 
     """The same where a step is a pause: what a device that computes so fast would wait."""
     import torch
 
-    from sao.data.batches import Batches
-    from sao.data.samples import Images
+    from sao.data.dataset import Images
+    from sao.data.loader import Batches
     from sao.randomness import batch_rows
 
     images = Images(np.load(path, mmap_mode="r").reshape(-1, size, size, 3))
     batches = Batches(images, torch.device("cpu"))
     forget(path)
-    batches.announce(batch_rows(0, 0, batch, len(images)))
+    batches.prefetch(batch_rows(0, 0, batch, len(images)))
     read, started = bytes_read(), time.perf_counter()
     for step in range(steps):
         time.sleep(pause)
         batches.inputs(batch_rows(0, step, batch, len(images)))
-        batches.announce(batch_rows(0, step + 1, batch, len(images)))
+        batches.prefetch(batch_rows(0, step + 1, batch, len(images)))
     seconds, waited, read = time.perf_counter() - started, batches.waited, bytes_read() - read
     return (
         f"| a pause, {size}x{size}, batch {batch} | one batch ahead | {1e3 * seconds / steps:.0f} | {1e3 * waited / steps:.2f} "

@@ -12,7 +12,7 @@ import torch
 
 from sao import distributed
 from sao.config import Config, build
-from sao.data.samples import Dataset, Images, Samples
+from sao.data.dataset import Dataset, Images, Samples
 from sao.errors import InputError
 from sao.machine import usable_memory
 from sao.methods import ENCODERS

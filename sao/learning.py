@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sao.config import load_preset
-from sao.data.objects import IN_MEMORY, readable
+from sao.data.files.objects import IN_MEMORY, readable
 from sao.errors import InputError
 from sao.model import Model, load
 from sao.training.loop import Interrupted

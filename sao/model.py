@@ -11,10 +11,9 @@ import numpy as np
 import torch
 
 from sao.config import Config
-from sao.data.objects import holds_pictures, readable
-from sao.data.samples import Dataset, Images, Samples, Vectors
-from sao.data.tables import Standardiser
-from sao.data.user_files import open_for_embedding
+from sao.data.dataset import Dataset, Images, Samples, Standardiser, Vectors
+from sao.data.files.objects import holds_pictures, readable
+from sao.data.files.open import open_for_embedding
 from sao.engine.cluster_sheet import ClusterSheet
 from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.engine.features import extract

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from sao import __version__
 from sao import config as configuration
 from sao.config import Config, Data, Train, load_preset
-from sao.data.sources import NAMES
+from sao.data.named import NAMES
 from sao.engine.partial_method import PartialMethod, Use
 from sao.errors import InputError
 from sao.evaluation.result import read_json

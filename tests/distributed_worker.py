@@ -18,9 +18,9 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 
 from sao import distributed, processes
-from sao.data.batches import Batches
-from sao.data.samples import Dataset
-from sao.data.sources import spirals
+from sao.data.dataset import Dataset
+from sao.data.loader import Batches
+from sao.data.named import spirals
 from sao.engine.features import extract, extract_together
 from sao.methods import Batch, Method
 from sao.randomness import batch_rows
@@ -303,5 +303,5 @@ def _batch(method: Method, batches: Batches, config: Any, step: int) -> Batch:
     batch = config.train.batch
     places = distributed.local_slice(batch)
     rows = batch_rows(config.seed, step, batch, len(batches))[places]
-    inputs = batches.learnt_from(rows, config.seed, step, places).to(next(method.parameters()).dtype)
+    inputs = batches.training_inputs(rows, config.seed, step, places).to(next(method.parameters()).dtype)
     return Batch(inputs, rows, batches.labels(rows) if method.needs_labels else None)

@@ -8,7 +8,7 @@ from tiny import structural_options
 from sao import automatic
 from sao.automatic import choose_options, choose_options_and_time
 from sao.config import load_preset
-from sao.data.samples import Dataset, Images, Samples, Vectors
+from sao.data.dataset import Dataset, Images, Samples, Vectors
 from sao.errors import InputError
 from sao.methods import Batch
 from sao.methods.architecture import ResNetOptions

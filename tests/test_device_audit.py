@@ -8,7 +8,7 @@ import torch
 from device_audit import BESIDE_THE_BATCH, META, HostRead, LeftBehind, audited, batch_of, built, fused_optimisers, moved
 
 from sao.config import Config, build, load_preset
-from sao.data.batches import Batches
+from sao.data.loader import Batches
 from sao.engine.features import extract
 from sao.methods import METHODS, Batch, Method, generative
 from sao.methods.supervised import Supervised

@@ -10,7 +10,7 @@ import pytest
 import tiny
 
 import sao
-from sao.data.samples import Images, Vectors
+from sao.data.dataset import Images, Vectors
 from sao.engine.cluster_sheet import ClusterSheet
 from sao.engine.evaluate import Evaluation
 from sao.evaluation.result import Metric

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sao import npz
-from sao.data.open import open_data
-from sao.data.user_files import open_path
+from sao.data.files.open import open_data, open_path
 from sao.errors import InputError
 from sao.evaluation.features import load_features
 from sao.npz import npz_names, read_npz

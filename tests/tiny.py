@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from sao.config import Config, load_preset
-from sao.data.batches import Batches
-from sao.data.samples import Dataset, Frames, Images
-from sao.data.sources import digits
+from sao.data.dataset import Dataset, Frames, Images
+from sao.data.loader import Batches
+from sao.data.named import digits
 from sao.methods import Batch, Method, structural
 from sao.randomness import batch_rows
 from sao.training.log import Log

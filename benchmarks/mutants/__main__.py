@@ -29,7 +29,7 @@ FILES = (
     "sao/randomness.py",
     "sao/distributed.py",
     "sao/data/split.py",
-    "sao/data/batches.py",
+    "sao/data/loader.py",
     "sao/training/loop.py",
     "sao/training/checkpoint.py",
     "sao/methods/*.py",
@@ -44,8 +44,8 @@ LIBRARIES = "tests/methods/test_library_imports.py"
 DEFAULTS = "tests/methods/test_published_options.py"  # of every file of methods: it is quick
 ALSO = {
     "sao/training/loop.py": ["tests/test_distributed.py"],
-    "sao/randomness.py": ["tests/data/test_batches.py"],
-    "sao/data/split.py": ["tests/data/test_user_tables.py", "tests/data/test_user_arrays.py", "tests/data/test_user_images.py"],
+    "sao/randomness.py": ["tests/data/test_loader.py"],
+    "sao/data/split.py": ["tests/data/test_table_files.py", "tests/data/test_arrays.py", "tests/data/test_images.py"],
     "sao/methods/adversarial.py": [GAN_STEP, "tests/methods/test_structural.py", CONTROLS],
     "sao/methods/architecture.py": [GAN_STEP, CONTROLS, "tests/test_config.py"],
     "sao/methods/biggan.py": [GAN_STEP, CONTROLS],

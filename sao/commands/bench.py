@@ -116,7 +116,7 @@ def _embedding(method, inputs, steps: int, shape: tuple[int, ...]) -> dict[str, 
     import torch
 
     from sao.benchmark import measure as measuring
-    from sao.data.samples import Images, Vectors
+    from sao.data.dataset import Images, Vectors
     from sao.engine.features import extract
 
     count = 8 * len(inputs)

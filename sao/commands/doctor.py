@@ -161,7 +161,7 @@ def agreement_of(device: str) -> Finding:
     import torch
 
     from sao.config import load_preset
-    from sao.data.sources import digits
+    from sao.data.named import digits
     from sao.training import device_check
 
     found = device_check.compare(load_preset("digits", TINY), digits(), torch.device(device))
@@ -217,7 +217,7 @@ def _processes() -> Iterator[Finding]:
 
 def _disk() -> Iterator[Finding]:
     from sao.config import Config
-    from sao.data.cache import Cache
+    from sao.data.files.cache import Cache
 
     for name, folder, remedy in (
         ("disk", Path.cwd(), "--out FOLDER on another disk"),
@@ -290,7 +290,7 @@ def _training() -> Finding:
 def _train(folder: Path) -> str:
     import sao
     from sao.config import load_preset
-    from sao.data.sources import digits
+    from sao.data.named import digits
     from sao.training.run_folder import Run
     from sao.training.trainer import train_run
 

@@ -12,7 +12,7 @@ from sao.errors import InputError
 from sao.files import written
 
 if TYPE_CHECKING:  # torch comes with it
-    from sao.data.samples import Samples
+    from sao.data.dataset import Samples
 
 ENDINGS = (".npz", ".csv", ".parquet")
 

@@ -9,7 +9,7 @@ from sao.commands.output import warn
 from sao.errors import InputError
 
 if TYPE_CHECKING:
-    from sao.data.samples import Dataset
+    from sao.data.dataset import Dataset
     from sao.engine.evaluate import Evaluation, Plan
     from sao.evaluation import Metric
     from sao.model import Model
@@ -201,7 +201,7 @@ def _rows(given: str) -> int | None:
 
 def _generation(model: "Model", dataset: "Dataset", names: list[str] | None, arguments: Namespace, facts: dict) -> list:
     """Generated samples against as many held-out ones, and against the training part for copies."""
-    from sao.data.samples import Images
+    from sao.data.dataset import Images
     from sao.evaluation import evaluate_generation, memorised
 
     wanted = set(GENERATION if names is None else names) & set(GENERATION)

@@ -58,7 +58,7 @@ def _latents(model: "Model") -> np.ndarray:
 def _samples(model: "Model", given: str, data: str | None) -> tuple[np.ndarray, str]:
     """Held-out samples of the run, or samples of other data, as `Model.embed` takes them; else random ones."""
     from sao.commands.inputs import open_for
-    from sao.data.samples import Images
+    from sao.data.dataset import Images
     from sao.models import run_folder
     from sao.training.run_data import open_run_data
     from sao.training.run_folder import Run
@@ -82,7 +82,7 @@ def _samples(model: "Model", given: str, data: str | None) -> tuple[np.ndarray, 
 
 def _original(model: "Model", rows: np.ndarray) -> np.ndarray:
     """Rows as they were before the run's standardiser, which left out columns that never varied."""
-    from sao.data.tables import Standardiser
+    from sao.data.dataset import Standardiser
 
     if model.facts.standardiser is None:
         return rows.astype(np.float64)

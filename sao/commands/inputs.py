@@ -6,14 +6,11 @@ import sys
 
 import numpy as np
 
-from sao.data import sources
-from sao.data.file_source import Skipped
-from sao.data.open import open_data
-from sao.data.samples import Dataset, Images, Samples, Vectors
-from sao.data.shard_names import data_exists
+from sao.data import named
+from sao.data.dataset import Dataset, Images, Samples, Standardiser, Vectors
+from sao.data.files.open import Opened, data_exists, open_data, open_for_embedding, open_path
+from sao.data.files.reading import Skipped
 from sao.data.split import held_out_rows
-from sao.data.tables import Standardiser
-from sao.data.user_files import Opened, open_for_embedding, open_path
 from sao.errors import InputError
 from sao.model import Model
 from sao.training.bar import Bar
@@ -29,7 +26,7 @@ def open_for(model: Model, data: str) -> Samples:
 
 def open_with_splits(model: Model, data: str) -> tuple[Samples, list[str] | None]:
     """The same, and of each sample whether it is in the part to train on or in the held-out one, where there are two."""
-    if data in sources.NAMES:
+    if data in named.NAMES:
         opened = _named(model, data)
         _say(opened.notes, [])
         train, test = opened.dataset.train, opened.dataset.test
@@ -69,7 +66,7 @@ def open_split_for(model: Model, data: str) -> Opened:
 
     The parts are those of the data (folders train/ and test/, arrays x_train and x_test), or else split as the run's were.
     """
-    if data in sources.NAMES:
+    if data in named.NAMES:
         return _named(model, data)
     _check_there(data)
     config = model.config
@@ -102,7 +99,7 @@ def as_trained(dataset: Dataset, shape: tuple[int, ...]) -> tuple[Dataset, list[
     channels, size, _ = shape
     notes = []
     if there[1:] != (size, size):
-        dataset = sources.resized(dataset, size)
+        dataset = named.resized(dataset, size)
         notes.append(f"images of {there[2]}x{there[1]} pixels were resized to {size}x{size}, as the network was trained")
     if there[0] != channels:
         parts = [_recoloured(part, channels) for part in (dataset.train, dataset.test) if isinstance(part, Images)]

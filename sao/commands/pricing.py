@@ -6,9 +6,9 @@ import numpy as np
 
 from sao.automatic import choose_options
 from sao.config import Config
-from sao.data.image_files import FRAME
-from sao.data.samples import Dataset, Frames, Images
-from sao.data.user_files import Opened
+from sao.data.dataset import Dataset, Frames, Images
+from sao.data.files.open import Opened
+from sao.data.files.reading import FRAME
 from sao.errors import InputError
 from sao.other_runs import with_other_runs
 from sao.report.price import report_seconds

@@ -7,6 +7,7 @@ of an orthogonal wavelet, under which doubling and halving cancel to the last di
 """
 
 import math
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -16,20 +17,13 @@ from torch.nn import functional as F
 from sao import distributed, randomness
 
 # The low-pass filter of Daubechies' least asymmetric wavelet with six vanishing moments; it is nearly even around tap CENTRE.
+# fmt: off
 SYM6 = (
-    0.015404109327027373,
-    0.0034907120842174702,
-    -0.11799011114819057,
-    -0.048311742585633,
-    0.4910559419267466,
-    0.787641141030194,
-    0.3379294217276218,
-    -0.07263752278646252,
-    -0.021060292512300564,
-    0.04472490177066578,
-    0.0017677118642428036,
-    -0.007800708325034148,
+    0.015404109327027373, 0.0034907120842174702, -0.11799011114819057, -0.048311742585633,
+    0.4910559419267466, 0.787641141030194, 0.3379294217276218, -0.07263752278646252,
+    -0.021060292512300564, 0.04472490177066578, 0.0017677118642428036, -0.007800708325034148,
 )
+# fmt: on
 CENTRE = 5
 SHIFT = 0.125  # of the side: the largest whole shift, and the deviation of the others
 STRETCH = 0.2  # deviations: of the logarithm to base 2 for factors
@@ -92,7 +86,7 @@ def movement(probability: Tensor, draws: Draws, height: int, width: int) -> Tens
         _rotation(where(gates[6], math.pi * (2 * second_angle - 1), 0, turned)),
         _shift(-where(gates[7], SHIFT * width * normals[2], 0), -where(gates[7], SHIFT * height * normals[3], 0)),
     ]
-    return _product(steps)
+    return reduce(torch.matmul, steps)
 
 
 def warped(images: Tensor, inverse: Tensor) -> Tensor:
@@ -145,18 +139,23 @@ def _stride(taps: Tensor) -> tuple[int, int]:
 
 
 def _scaling(x: Tensor, y: Tensor) -> Tensor:
-    zero, one = torch.zeros_like(x), torch.ones_like(x)
-    return _matrix([[x, zero, zero], [zero, y, zero], [zero, zero, one]])
+    zero = torch.zeros_like(x)
+    return _affine([[x, zero, zero], [zero, y, zero]])
 
 
 def _shift(x: Tensor, y: Tensor) -> Tensor:
     zero, one = torch.zeros_like(x), torch.ones_like(x)
-    return _matrix([[one, zero, x], [zero, one, y], [zero, zero, one]])
+    return _affine([[one, zero, x], [zero, one, y]])
 
 
 def _rotation(angle: Tensor) -> Tensor:
-    zero, one = torch.zeros_like(angle), torch.ones_like(angle)
-    return _matrix([[angle.cos(), -angle.sin(), zero], [angle.sin(), angle.cos(), zero], [zero, zero, one]])
+    zero, sin, cos = torch.zeros_like(angle), angle.sin(), angle.cos()
+    return _affine([[cos, -sin, zero], [sin, cos, zero]])
+
+
+def _affine(rows: list[list[Tensor]]) -> Tensor:
+    zero = torch.zeros_like(rows[0][0])
+    return _matrix([*rows, [zero, zero, torch.ones_like(zero)]])
 
 
 # --- colour --------------------------------------------------------------------------------------------------------------
@@ -203,10 +202,3 @@ def _across_greys(factor: Tensor, angle: Tensor) -> Tensor:
 def _matrix(rows: list[list[Tensor]]) -> Tensor:
     """(n, i, j) from its entries (n,)."""
     return torch.stack([torch.stack(row, dim=1) for row in rows], dim=1)
-
-
-def _product(matrices: list[Tensor]) -> Tensor:
-    result = matrices[0]
-    for matrix in matrices[1:]:
-        result = result @ matrix
-    return result

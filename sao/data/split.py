@@ -9,7 +9,8 @@ import numpy as np
 from sao.errors import InputError, printable
 
 _EVALUATION_ONLY = "they are used for evaluation only, never for training"
-_TEST_FOLDERS = ("test", "val", "valid", "validation")
+HELD_OUT = ("test", "val", "valid", "validation")  # what a held-out part is called: the first that there is
+LABEL_COLUMNS = ("label", "target", "class", "y")
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def layout_of(names: Sequence[str], use_labels: bool, split: bool = True) -> Lay
     notes: list[str] = []
     parts = None
     tops = {path[0].lower(): path[0] for path in paths if len(path) > 1}
-    test = next((tops[name] for name in _TEST_FOLDERS if name in tops), None)
+    test = next((tops[name] for name in HELD_OUT if name in tops), None)
     if "train" in tops and test is not None:
         first = np.array([path[0] if len(path) > 1 else "" for path in paths])
         parts = np.flatnonzero(first == tops["train"]), np.flatnonzero(first == test)

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sao.data.rows import Rows
-from sao.data.samples import Images, Samples
+from sao.data.dataset import Images, Rows, Samples
 from sao.engine.pictures import grid
 from sao.evaluation.html import table
 from sao.evaluation.inputs import unit_rows

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sao.data.samples import Dataset, Images, Samples
+from sao.data.dataset import Dataset, Images, Samples
 from sao.engine.features import Function, extract, raw_inputs, raw_size
 from sao.evaluation.features import ONE_SPLIT, Features
 from sao.evaluation.html import metric_table

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from sao.data.samples import Images, Samples
+from sao.data.dataset import Images, Samples
 from sao.engine.evaluate import SUMMARISED, Plan, raw_columns
 from sao.engine.features import extract, raw_size
 from sao.evaluation.inputs import LARGEST

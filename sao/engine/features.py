@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sao import distributed
-from sao.data.samples import Images, Samples
+from sao.data.dataset import Images, Samples
 
 Function = Callable[[Tensor], Tensor]
 Numbers = np.ndarray | slice  # of rows

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sao.data.samples import Images, Samples
+from sao.data.dataset import Images, Samples
 from sao.methods import Generative, Method, generative
 from sao.randomness import generator
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from sao.data.samples import pixels_to_inputs
-from sao.data.tables import Standardiser
+from sao.data.dataset import Standardiser, pixels_to_inputs
 from sao.engine.partial_method import Use
 from sao.engine.pictures import pixels_of
 from sao.engine.tensors_read import tensors_read

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sao import __version__
-from sao.data.samples import Dataset, Images, Samples
+from sao.data.dataset import Dataset, Images, Samples
 from sao.engine.evaluate import chosen_rows
 from sao.files import write_text
 from sao.model import Model

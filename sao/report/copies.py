@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sao.data.samples import Images, Samples
+from sao.data.dataset import Images, Samples
 from sao.engine.features import raw_inputs
 from sao.evaluation.memorisation import memorised
 

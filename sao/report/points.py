@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sao.data.samples import Images, Samples
+from sao.data.dataset import Images, Samples
 from sao.engine.features import extract
 from sao.evaluation.kmeans import best_kmeans
 from sao.evaluation.outliers import outliers

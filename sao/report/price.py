@@ -3,7 +3,7 @@
 import math
 import time
 
-from sao.data.samples import Samples
+from sao.data.dataset import Samples
 from sao.engine.features import extract
 from sao.methods import Method, generative
 from sao.report.build import AT_END, Limits

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sao.data.samples import Images
+from sao.data.dataset import Images
 
 BYTES_EACH = 320  # of a thumbnail: five thousand of them leave room in 3 MB
 LEAST_BUDGET = 300_000  # bytes that a sheet may have, however few there are

@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
 from sao.engine.evaluate import Plan, chosen_rows, measure, representations, weights_used
 from sao.files import write_text
 from sao.model import Model, load

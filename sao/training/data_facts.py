@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 if TYPE_CHECKING:  # torch comes with it, and a folder that is no run is refused without waiting for torch
-    from sao.data.samples import Dataset, Samples
+    from sao.data.dataset import Dataset, Samples
 
 GLIMPSED_ROWS = 64  # of each part
 # Another version of an image library, or another processor, may round differently; other data is further away.
@@ -25,7 +25,7 @@ class DataFacts:
     shape: tuple[Count, ...]
     samples: Count
     classes: Count | None = None
-    standardiser: dict[str, Any] | None = None  # the transform of vectors, see sao.data.tables
+    standardiser: dict[str, Any] | None = None  # the transform of vectors, see sao.data.files.tables
     place: tuple[str, str] | None = None  # absolute, and as seen from the run
     glimpse: dict[str, Glimpse] | None = None  # by part
 
@@ -91,7 +91,7 @@ def _counted(facts: DataFacts) -> str:
 
 
 def _check_standardiser(stored: dict[str, Any], shape: tuple[int, ...]) -> None:
-    from sao.data.tables import Standardiser
+    from sao.data.dataset import Standardiser
 
     try:
         found = TypeAdapter(Standardiser).validate_python(stored)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from sao.config import Config
-from sao.data.shard_names import data_exists
+from sao.data.files.open import data_exists
 from sao.errors import InputError
 
 WITHOUT_FILES = ("digits", "spirals")
@@ -44,7 +44,7 @@ def with_data(config: Config, **changes: str) -> Config:
 
 def _key(config: Config) -> str | None:
     """The option that holds the path: the source itself, or the folder in which data sets of a name are kept."""
-    from sao.data.sources import NAMES  # torch comes with it
+    from sao.data.named import NAMES  # torch comes with it
 
     if config.data.source not in NAMES:
         return "source"

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from sao.config import Config
-from sao.data.batches import Batches
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
+from sao.data.loader import Batches
 from sao.methods import Method
 from sao.networks.cpu import portable
 from sao.training.device import numerics

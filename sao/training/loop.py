@@ -13,8 +13,8 @@ import torch
 
 from sao import distributed, processes
 from sao.config import Config
-from sao.data.batches import Batches
-from sao.data.samples import Dataset, Samples
+from sao.data.dataset import Dataset, Samples
+from sao.data.loader import Batches
 from sao.engine.pictures import save_samples
 from sao.errors import InputError
 from sao.methods import Method, NonFiniteError

@@ -1,7 +1,7 @@
 """One step of training: which rows, what the method is given of them."""
 
 from sao import distributed
-from sao.data.batches import Batches
+from sao.data.loader import Batches
 from sao.methods import Batch, Method
 from sao.methods.method import Scalars
 from sao.randomness import batch_rows
@@ -13,7 +13,7 @@ def make_step(method: Method, batches: Batches, seed: int, global_batch: int, st
     rows = batch_rows(seed, step, global_batch, len(batches))[places]
     labels = batches.labels(rows) if method.needs_labels else None
     method.refresh(batches, step)
-    batch = Batch(batches.learnt_from(rows, seed, step, places), rows.to(batches.device), labels)
+    batch = Batch(batches.training_inputs(rows, seed, step, places), rows.to(batches.device), labels)
     if not batches.resident:
-        batches.announce(batch_rows(seed, step + 1, global_batch, len(batches))[places])
+        batches.prefetch(batch_rows(seed, step + 1, global_batch, len(batches))[places])
     return method.learn(batch, step)

@@ -6,8 +6,8 @@ import warnings
 from pathlib import Path
 
 from sao.config import Config
-from sao.data.objects import IN_MEMORY
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
+from sao.data.files.objects import IN_MEMORY
 from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.engine.interrupt import interruptible
 from sao.evaluation.result import as_grid, write_json

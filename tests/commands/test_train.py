@@ -14,7 +14,7 @@ import pytest
 import tiny
 
 from sao.cli import main
-from sao.data.samples import Images
+from sao.data.dataset import Images
 from sao.torchvision_import import torchvision_datasets
 from sao.training.run_folder import Run
 

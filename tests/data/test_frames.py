@@ -13,12 +13,10 @@ from scipy.stats import kstest
 from sklearn.datasets import load_sample_images
 
 from sao.cli import main
-from sao.data import transforms
-from sao.data.augmentation import Augmentation
-from sao.data.batches import Batches
-from sao.data.frames import frame_windows, random_crops
-from sao.data.samples import Frames, Images, Samples
-from sao.data.user_files import open_for_embedding, open_path
+from sao.data.augmentation import Augmentation, crop, frame_windows, random_crops
+from sao.data.dataset import Frames, Images, Samples
+from sao.data.files.open import open_for_embedding, open_path
+from sao.data.loader import Batches
 from sao.errors import InputError
 from sao.randomness import uniform
 from sao.torchvision_import import import_torchvision
@@ -138,7 +136,7 @@ def test_a_crop_is_near_the_one_of_the_original(opened, photographs):
             wide = min(width, round((share * width * height * ratio) ** 0.5))
             top, left = round(down * (height - tall)), round(across * (width - wide))
             window = torch.tensor([[top / height, left / width, tall / height, wide / width]]) * 256
-            found = transforms.crop(frame, window, (128, 128))[0].permute(1, 2, 0).numpy() * 255
+            found = crop(frame, window, (128, 128))[0].permute(1, 2, 0).numpy() * 255
             expected = functional.resized_crop(image, top, left, tall, wide, [128, 128], BICUBIC)
             difference = np.abs(found - np.asarray(expected, np.float32)).mean()
             assert difference < (2 if width / height < 2 else 6), (name, share)
@@ -183,23 +181,23 @@ def test_a_picture_that_lies_on_its_side_has_its_shape_when_upright(orientation,
 
 def test_a_crop_depends_on_seed_step_and_place_and_on_nothing_else():
     batches, rows = Batches(tiny.framed().train, CPU), torch.arange(12)
-    expected = batches.learnt_from(rows, 3, 5, slice(0, 12))
+    expected = batches.training_inputs(rows, 3, 5, slice(0, 12))
     assert (expected.shape, expected.dtype) == ((12, 1, 8, 8), torch.float32)
     assert expected.min() >= -1
     assert expected.max() <= 1
     torch.manual_seed(9)
-    assert torch.equal(batches.learnt_from(rows, 3, 5, slice(0, 12)), expected)
+    assert torch.equal(batches.training_inputs(rows, 3, 5, slice(0, 12)), expected)
     for other in ((4, 5, slice(0, 12)), (3, 6, slice(0, 12)), (3, 5, slice(1, 13))):
-        assert not torch.equal(batches.learnt_from(rows, *other), expected)
+        assert not torch.equal(batches.training_inputs(rows, *other), expected)
 
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_make_the_crops_of_one(processes):
     batches, rows = Batches(tiny.framed().train, CPU), torch.arange(16) * 31
-    whole = batches.learnt_from(rows, 3, 5, slice(0, 16))
+    whole = batches.training_inputs(rows, 3, 5, slice(0, 16))
     bounds = [16 * rank // processes for rank in range(processes + 1)]
     for first, last in itertools.pairwise(bounds):
-        mine = batches.learnt_from(rows[first:last], 3, 5, slice(first, last))
+        mine = batches.training_inputs(rows[first:last], 3, 5, slice(first, last))
         torch.testing.assert_close(mine, whole[first:last], atol=1e-6, rtol=0)
 
 
@@ -211,7 +209,7 @@ def test_each_row_has_its_own_crop_and_every_step_another():
 
 def test_flips_come_on_top_of_crops():
     batches, rows = Batches(tiny.framed().train, CPU), torch.arange(100)
-    crops = batches.learnt_from(rows, 0, 0, slice(0, 100))
+    crops = batches.training_inputs(rows, 0, 0, slice(0, 100))
     changed = Augmentation(flip=True)(crops, 0, "discriminator", 0, 100)
     same = torch.isclose(changed, crops, atol=1e-5).flatten(1).all(1)
     turned = torch.isclose(changed, crops.flip(3), atol=1e-5).flatten(1).all(1)
@@ -223,7 +221,7 @@ def test_a_device_without_memory_can_make_crops():
     """So nothing is read back, and nothing is left on the host."""
     data = tiny.framed().train
     for resident in (None, 0):
-        found = Batches(data, torch.device("meta"), resident).learnt_from(torch.arange(4), 0, 0, slice(0, 4))
+        found = Batches(data, torch.device("meta"), resident).training_inputs(torch.arange(4), 0, 0, slice(0, 4))
         assert (found.shape, found.device.type) == ((4, 1, 8, 8), "meta")
 
 

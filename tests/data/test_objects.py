@@ -2,19 +2,20 @@
 
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from sao.data.cache import Cache
-from sao.data.items import encoded
-from sao.data.objects import InMemory, holds_pictures, pictures_of, readable
-from sao.data.samples import Images, Vectors
-from sao.data.spool import spooled
-from sao.data.user_files import open_for_embedding, open_path
+from sao.data.dataset import Images, Vectors
+from sao.data.files.cache import Cache
+from sao.data.files.objects import InMemory, holds_pictures, pictures_of, readable
+from sao.data.files.open import open_for_embedding, open_path
+from sao.data.files.streams import encoded, spooled
 from sao.errors import InputError
 from sao.torchvision_import import torchvision_datasets
 
@@ -64,12 +65,16 @@ def as_tensor(image: Image.Image) -> torch.Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
 
 
-def in_hugging_face(folder: Path):
+def in_hugging_face(folder: Path, image: Callable[[Path], Any] = str):
     import datasets
 
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
-    rows = {"image": [str(path) for path in paths_of(folder)], "label": [path.parent.name for path in paths_of(folder)]}
+    rows = {"image": [image(path) for path in paths_of(folder)], "label": [path.parent.name for path in paths_of(folder)]}
     return datasets.Dataset.from_dict(rows, features=features)
+
+
+def stored_in_hugging_face(folder: Path):
+    return in_hugging_face(folder, lambda path: {"bytes": path.read_bytes(), "path": path.name})
 
 
 KINDS = {
@@ -239,7 +244,7 @@ def test_a_text_file_of_paths(folder, tmp_path):
 def test_a_folder_of_tables_is_one_data_set_with_its_parts(kind, folder, tmp_path):
     import datasets
 
-    whole, place = in_hugging_face(folder), tmp_path / "tables"
+    whole, place = stored_in_hugging_face(folder), tmp_path / "tables"
     parts = {"train": whole.select(range(16)), "test": whole.select(range(16, 22)), "validation": whole.select(range(22, 24))}
     if kind == "saved":
         datasets.DatasetDict(**parts).save_to_disk(str(place), num_shards={"train": 2, "test": 1, "validation": 1})
@@ -258,12 +263,7 @@ def test_a_folder_of_tables_is_one_data_set_with_its_parts(kind, folder, tmp_pat
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_tables_of_images_as_hugging_face_writes_them(kind, folder, tmp_path):
-    import datasets
-
-    stored = in_hugging_face(folder)
-    rows = [{"bytes": path.read_bytes(), "path": path.name} for path in paths_of(folder)]
-    features = datasets.Features({"image": datasets.Image(), "label": stored.features["label"]})
-    whole = datasets.Dataset.from_dict({"image": rows, "label": stored["label"]}, features=features)
+    whole = stored_in_hugging_face(folder)
     if kind == "parquet":
         whole.to_parquet(str(tmp_path / "t.parquet"))
     else:
@@ -279,6 +279,56 @@ def test_tables_of_images_as_hugging_face_writes_them(kind, folder, tmp_path):
     assert isinstance(found, Images)
     assert isinstance(expected, Images)
     np.testing.assert_array_equal(np.asarray(found.pixels), np.asarray(expected.pixels))
+
+
+PASSWD = "/etc/passwd"
+
+
+def table_of(paths: list[str], place: Path, kind: str) -> Path:
+    """A table whose images are all elsewhere."""
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table({"image": [{"bytes": None, "path": path} for path in paths]})
+    if kind == "parquet":
+        pyarrow.parquet.write_table(table, place)
+    else:
+        with pyarrow.ipc.new_file(str(place), table.schema) as writer:
+            writer.write_table(table)
+    return place
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_table_opens_no_file_outside_its_folder(kind, folder, tmp_path):
+    """Neither by an absolute path, nor by going up, nor through a link to a file or a folder; what lies inside is used."""
+    own = [os.path.relpath(path, folder) for path in paths_of(folder)]
+    outside = Image.new("RGB", (16, 16))
+    (tmp_path / "private").mkdir()
+    outside.save(tmp_path / "private" / "a.png")
+    (folder / "link.png").symlink_to(tmp_path / "private" / "a.png")
+    (folder / "linked").symlink_to(tmp_path / "private")
+    (folder / "near.png").symlink_to(folder / own[0])
+    bad = [str(tmp_path / "private" / "a.png"), "../private/a.png", "cat/../../private/a.png", "link.png", "linked/a.png"]
+    table = table_of([*own, "near.png", *bad, PASSWD], folder / f"t.{kind}", kind)
+    for place in (table, folder):
+        found, skipped, _ = open_for_embedding(place, shape=(3, 16, 16))
+        assert list(found.names or []) == [*own, "near.png"]
+        reasons = ["its path leaves the table's folder"] * 3 + ["a link that leaves the folder"] * 2
+        expected = list(zip([*bad, PASSWD], [*reasons, "its path leaves the table's folder"], strict=True))
+        assert [(one.name, one.reason) for one in skipped] == expected
+    with pytest.raises(InputError, match="leaves the table's folder"):
+        open_for_embedding(table, shape=(3, 16, 16), strict=True)
+
+
+def test_a_linked_table_outside_the_folder_is_not_opened(folder, tmp_path):
+    table_of([str(path) for path in paths_of(folder)], tmp_path / "private.parquet", "parquet")
+    place = tmp_path / "given"
+    place.mkdir()
+    stored_in_hugging_face(folder).to_parquet(str(place / "own.parquet"))
+    (place / "train.parquet").symlink_to(tmp_path / "private.parquet")
+    found, skipped, _ = open_for_embedding(place, shape=(3, 16, 16))
+    assert len(found) == 24
+    assert [(one.name, one.reason) for one in skipped] == [("train.parquet", "a link that leaves the folder")]
 
 
 def test_heic_without_its_plug_in_and_avif(tmp_path):

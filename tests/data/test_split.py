@@ -85,6 +85,7 @@ def test_every_class_gives_its_share_and_keeps_a_training_sample():
     alone = np.array([0, 0, 0, 0, 1])
     for seed in range(8):
         assert 1 in alone[held_out_rows(5, alone, 0.5, seed)[0]]
+    assert len(held_out_rows(10, np.arange(10), 0.1, 0)[1]) == 1  # where every class has a single sample
 
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.5, 2])

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from sao.data.workers import map_in_order
+from sao.data.files.workers import map_in_order
 
 CRASHING = """
 import os, sys
 sys.path.insert(0, {folder!r})
 from {module} import double
-from sao.data.workers import map_in_order
+from sao.data.files.workers import map_in_order
 chunks = [[i, i + 1] for i in range(0, 40, 2)]
 print([x for chunk in map_in_order(double, chunks, 2, lambda item: ("lost", item)) for x in chunk])
 """

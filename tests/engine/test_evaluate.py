@@ -10,7 +10,7 @@ import pytest
 import tiny
 import torch
 
-from sao.data.samples import Dataset, Images
+from sao.data.dataset import Dataset, Images
 from sao.engine.evaluate import (
     LEARNT,
     SUMMARISED,

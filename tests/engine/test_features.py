@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sao.data.samples import Images
+from sao.data.dataset import Images
 from sao.engine.features import extract
 
 

@@ -15,8 +15,7 @@ from torch import nn
 
 import sao
 from sao.cli import main
-from sao.data.samples import Dataset, Images, Vectors
-from sao.data.tables import Standardiser
+from sao.data.dataset import Dataset, Images, Standardiser, Vectors
 from sao.errors import InputError
 from sao.export import Whole, whole_encoder, whole_generator, write
 from sao.training import checkpoint

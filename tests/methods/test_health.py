@@ -4,7 +4,7 @@ import pytest
 import tiny
 import torch
 
-from sao.data.batches import Batches
+from sao.data.loader import Batches
 from sao.methods import METHODS, Batch, Method, NonFiniteError
 from sao.methods.genrep import GenRep
 from sao.methods.health import Health

@@ -10,7 +10,7 @@ import pytest
 import tiny
 
 import sao
-from sao.data.samples import Dataset, Images
+from sao.data.dataset import Dataset, Images
 from sao.evaluation.result import Metric, write_json
 from sao.report.build import Limits, Shown, packed, write_report
 from sao.report.page import page as page_of

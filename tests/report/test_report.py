@@ -16,7 +16,7 @@ from PIL import Image
 
 import sao
 from sao.cli import main
-from sao.data.samples import Dataset, Images, Vectors
+from sao.data.dataset import Dataset, Images, Vectors
 from sao.evaluation.result import Metric, write_json
 from sao.report import history
 from sao.report.build import STAGES, Limits, Shown, write_report

@@ -9,7 +9,7 @@ import torch
 from tiny import structural_options
 
 from sao.cli import main
-from sao.data.sources import spirals
+from sao.data.named import spirals
 from sao.reproduce.figure2 import study
 from sao.reproduce.figure2.fields import pull_on_points, update_directions
 from sao.reproduce.figure2.measure import Sizes

@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from sao.data.sources import SPIRAL_NOISE, spiral_point, spirals
+from sao.data.named import SPIRAL_NOISE, spiral_point, spirals
 from sao.reproduce.figure2 import numbers
 
 

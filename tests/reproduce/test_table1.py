@@ -13,7 +13,7 @@ from test_tables import lines, words
 
 from sao.cli import main
 from sao.config import load_preset, save
-from sao.data.samples import Dataset, Images
+from sao.data.dataset import Dataset, Images
 from sao.methods import METHODS
 from sao.reproduce.tables.cells import Cell, cells_of, chosen_rows
 from sao.reproduce.tables.search import chosen_rates, judged, trials_of, within_training_part

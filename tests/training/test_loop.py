@@ -11,7 +11,7 @@ import torch
 
 from sao import objectives
 from sao.cli import main
-from sao.data.samples import Dataset, Images
+from sao.data.dataset import Dataset, Images
 from sao.errors import InputError
 from sao.methods.structural import Structural
 from sao.methods.supervised import Supervised

@@ -7,7 +7,7 @@ import tiny
 import torch
 
 from sao import distributed
-from sao.data.batches import Batches
+from sao.data.loader import Batches
 from sao.errors import InputError
 from sao.training import loop
 from sao.training.loop import Diverged, Interrupted

@@ -6,8 +6,8 @@ import tiny
 import torch
 from PIL import Image
 
-from sao.data.samples import Dataset, Vectors
-from sao.data.sources import spirals
+from sao.data.dataset import Dataset, Vectors
+from sao.data.named import spirals
 from sao.engine.features import extract, raw_inputs
 from sao.engine.pictures import save_grid, save_samples, to_pixels
 from sao.training.log import clock

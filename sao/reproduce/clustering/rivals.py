@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sao.data.samples import Samples
+from sao.data.dataset import Samples
 from sao.engine.features import raw_inputs
 from sao.evaluation.manifold import UMAP_NEIGHBOURS
 from sao.torchvision_import import import_torchvision

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from sao import config as configuration
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
 from sao.engine.evaluate import ChosenRows, weights_used
 from sao.engine.features import extract
 from sao.evaluation.clusters import clustering

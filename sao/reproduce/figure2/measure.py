@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from sao.config import Config
-from sao.data.samples import Dataset, Samples
-from sao.data.sources import SPIRAL_BOX, SPIRAL_NOISE
+from sao.data.dataset import Dataset, Samples
+from sao.data.named import SPIRAL_BOX, SPIRAL_NOISE
 from sao.evaluation.neighbours import knn_accuracy
 from sao.evaluation.probe import linear_probe
 from sao.methods.adversarial import Adversarial

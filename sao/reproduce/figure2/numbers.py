@@ -4,7 +4,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial import KDTree
 
-from sao.data.sources import spiral_point
+from sao.data.named import spiral_point
 
 ARMS = 2
 BINS = 20  # along each arm

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.quiver import Quiver
 
-from sao.data.sources import SPIRAL_BOX
+from sao.data.named import SPIRAL_BOX
 from sao.reproduce.figure2.measure import Learnt
 from sao.reproduce.figure2.numbers import unit
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from sao.config import Config, load_preset
-from sao.data.sources import spirals
+from sao.data.named import spirals
 from sao.errors import InputError
 from sao.methods.adversarial import Adversarial
 from sao.reproduce.pool import run_each

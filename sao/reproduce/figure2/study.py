@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
-from sao.data.sources import spirals
+from sao.data.named import spirals
 from sao.files import write_text
 from sao.reproduce.figure2.measure import Learnt, Sizes, measured
 from sao.reproduce.figure2.panels import save_figure

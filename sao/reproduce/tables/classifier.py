@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sao.data.samples import Images
+from sao.data.dataset import Images
 from sao.evaluation.generation import frechet_in_features, precision_recall
 from sao.evaluation.result import Metric
 from sao.model import load

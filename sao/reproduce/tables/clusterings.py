@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
 from sao.engine.features import extract
 from sao.evaluation.features import Features
 from sao.evaluation.own_clusters import kmeans_clusters, own_clusters

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sao.automatic import choose_options
 from sao.config import Config, load_preset
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
 from sao.errors import InputError
 from sao.evaluation.suite import FEWEST
 from sao.reproduce.tables.cells import REFERENCE, Cell, Row, Table, applying, check_options, chosen_rows, controls

@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from sao.data.samples import Dataset, Images
-from sao.data.sources import NAMES
+from sao.data.dataset import Dataset, Images
+from sao.data.named import NAMES
 from sao.engine.evaluate import LEARNT, ChosenRows, Pair, Plan, measure, representations, weights_used
 from sao.engine.pictures import save_samples
 from sao.evaluation import Metric, evaluate_generation

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
 from sao.data.split import held_out_rows
 from sao.errors import InputError
 from sao.reproduce.tables.cells import Cell, Row, Scores, Table, config_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sao import config as configuration
-from sao.data.samples import Dataset
+from sao.data.dataset import Dataset
 from sao.evaluation.result import Metric, write_json
 from sao.methods import Method
 from sao.reproduce.pool import run_each

@@ -1,0 +1,164 @@
+"""What all readers of files share: the options that they are given, the files they are given, and what they return."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+
+from sao.data.dataset import Images, Standardiser, Vectors
+from sao.data.files.cache import Cache
+from sao.data.files.decode import Failure, Loaded, Recipe
+from sao.data.split import Labels
+from sao.errors import InputError, printable
+
+FRAME = 2  # a whole frame is kept at so many times the size: a crop of a quarter of its area then still has all its pixels
+
+Fit = Literal["crop", "pad", "centre"]
+Parts = tuple[np.ndarray, np.ndarray]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """One item that was not used, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file that may be an image: its path inside the source with "/" between the parts, and its length in bytes."""
+
+    name: str
+    size: int
+
+
+class Source:
+    """Files in a fixed order, by default those at its paths; `load` gives one item for each entry, in that order."""
+
+    labels: Sequence[str] | None = None  # of every entry, where something better than the folders in its name says so
+    parts: Parts | None = None
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.skipped: list[Skipped] = []
+        self._paths: list[str] = []
+
+    def load(self) -> Iterator[Loaded]:
+        yield from self._paths
+
+    def digest(self) -> bytes | None:
+        """A digest of all contents if one is cheaper than reading every file, else None."""
+        return None
+
+    def skip(self, name: str, reason: str) -> None:
+        self.skipped.append(Skipped(printable(name), reason))
+
+
+def leaves(name: str) -> bool:
+    """Whether a path that an archive or a table names leads out of it, on any system."""
+    parts = name.split("/")
+    return name.startswith("/") or ".." in parts or (len(parts[0]) == 2 and parts[0][1] == ":")
+
+
+def inside(path: str, root: str) -> str | Failure:
+    """The file behind a path, which may be a link, unless it lies outside a folder without links in its own path."""
+    real = os.path.realpath(path, strict=True)
+    return real if os.path.commonpath([real, root]) == root else Failure("a link that leaves the folder")
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How data is to be read: packed once, where it is opened, and passed along whole. None is "choose from the data"."""
+
+    where: str  # what messages call the data
+    minimum: int = 1  # fewest usable samples
+    split: bool = False  # folders called train and test are parts
+    columns: Sequence[str] | None = None  # of a table, those that a trained network expects
+    size: int | None = None
+    channels: int | None = None
+    fit: Fit = "crop"
+    crop: float | None = None  # with it, whole images are kept beside the squares
+    use_labels: bool = True
+    strict: bool = False  # an item that cannot be used is an error
+    cache_folder: Path | None = None
+    workers: int | None = None
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        allowed = [2**k for k in range(3, 9)]
+        if self.size is not None and self.size not in allowed:
+            raise InputError(f"size {self.size} is not possible: choose one of {', '.join(map(str, allowed))}")
+        if self.channels not in (None, 1, 3):
+            raise InputError(f"channels {self.channels} is not possible: choose 1 (grey) or 3 (colour)")
+        if self.fit not in ("crop", "pad", "centre"):
+            raise InputError(f'fit "{self.fit}" is not known: choose "crop", "pad" or "centre"')
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"workers {self.workers} is not possible: give 1 or more")
+
+    @property
+    def cache(self) -> Cache:
+        return Cache(self.cache_folder)
+
+    def recipe(self, size: int, channels: int) -> Recipe:
+        """With what was not asked for."""
+        return Recipe(size, channels, self.fit, FRAME * size if self.crop is not None else None)
+
+    def check(self, usable: int, skipped: Sequence[Skipped]) -> None:
+        self.refuse(skipped)
+        if usable < self.minimum:
+            raise InputError(
+                f"{self.where} has only {usable} usable samples{first_of(skipped)}: give at least {self.minimum},"
+                " and many more to learn from"
+            )
+
+    def refuse(self, skipped: Sequence[Skipped]) -> None:
+        if self.strict and skipped:
+            raise InputError(f"{skipped[0].name}: {skipped[0].reason}; mend or remove it")
+
+
+def first_of(skipped: Sequence[Skipped]) -> str:
+    return f" ({len(skipped)} skipped, the first: {skipped[0].name}: {skipped[0].reason})" if skipped else ""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Rows float64 (n, d) as they were in the file."""
+
+    columns: Sequence[str]
+    values: np.ndarray
+    labels: np.ndarray | None
+    names: list[str]
+    class_names: list[str] | None
+
+    def scaled(self, standardiser: Standardiser | None) -> Vectors:
+        rows = self.values.astype(np.float32) if standardiser is None else standardiser.apply(self.values)
+        return Vectors(rows, self.labels, self.names, self.class_names)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Everything usable, not split yet; the parts that the data names itself; what was left out; sentences to print."""
+
+    samples: Images | Numbers
+    parts: Parts | None
+    skipped: list[Skipped]
+    notes: list[str]
+
+
+class Readable(Protocol):
+    """Data that is at no path: how it is called, and how it is read."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read(self, options: ReadOptions) -> Found: ...
+
+
+def codes_and_names(labels: Labels | None, names: list[str]) -> tuple[np.ndarray | None, list[str], list[str] | None]:
+    """Labels, names and names of the classes, in the order in which samples take them."""
+    return (None, names, None) if labels is None else (labels.codes, names, labels.names)

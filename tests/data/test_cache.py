@@ -1,0 +1,199 @@
+"""The cache: an entry is whole or absent, whatever runs beside it, kills it or damages it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sao.data import dataset
+from sao.data.dataset import SelectedRows
+from sao.data.files.cache import Cache
+from sao.data.files.open import open_path
+from sao.errors import InputError
+
+OPEN = """
+import sys
+from pathlib import Path
+from sao.data.files.open import open_path
+data = open_path(sys.argv[1], cache_folder=Path(sys.argv[2]), workers=int(sys.argv[3])).dataset
+print(len(data.train), len(data.test), data.train.pixels.sum(), data.test.pixels.sum())
+"""
+STALL = """
+import sys, time
+from pathlib import Path
+from sao.data.files.open import open_path
+def stall(done, total):
+    if done > 1.5 * total / 2:
+        print("in the middle", flush=True)
+        time.sleep(600)
+open_path(sys.argv[1], cache_folder=Path(sys.argv[2]), workers=int(sys.argv[3]), progress=stall)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    for i in range(300):
+        Image.fromarray(generator.integers(0, 256, (20, 16, 3), dtype=np.uint8)).save(folder / f"{i:03d}.png")
+    return folder
+
+
+def start(script, *arguments):
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def entries(cache):
+    return sorted(os.listdir(cache))
+
+
+def test_the_second_time_nothing_is_decoded(folder, tmp_path, monkeypatch):
+    first = open_path(folder, cache_folder=tmp_path / "cache")
+    monkeypatch.setattr("sao.data.files.images.decode_chunk", None)
+    monkeypatch.setattr("sao.data.files.images.inspect_chunk", None)
+    second = open_path(folder, cache_folder=tmp_path / "cache")
+    np.testing.assert_array_equal(first.dataset.train.inputs(slice(None)), second.dataset.train.inputs(slice(None)))
+    assert first.notes == second.notes
+
+
+def test_the_key_is_the_content(folder, tmp_path):
+    cache = tmp_path / "cache"
+    open_path(folder, cache_folder=cache)
+    (before,) = entries(cache)
+    folder.rename(tmp_path / "moved")
+    (tmp_path / "moved" / "000.png").rename(tmp_path / "moved" / "000.renamed")
+    open_path(tmp_path / "moved", cache_folder=cache)
+    assert entries(cache) == [before]
+    # One pixel of one file, with its length and its times kept.
+    path = tmp_path / "moved" / "007.png"
+    status, image = path.stat(), np.asarray(Image.open(path)).copy()
+    image[3, 3] ^= 255
+    Image.fromarray(image).save(path)
+    with open(path, "ab") as stream:
+        stream.write(bytes(max(0, status.st_size - path.stat().st_size)))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    changed = open_path(tmp_path / "moved", cache_folder=cache)
+    assert len(entries(cache)) == 2
+    assert len(changed.dataset.train) == 270
+
+
+def test_options_have_their_own_entries(folder, tmp_path):
+    cache = tmp_path / "cache"
+    open_path(folder, cache_folder=cache)
+    open_path(folder, cache_folder=cache, size=8)
+    open_path(folder, cache_folder=cache, channels=1)
+    open_path(folder, cache_folder=cache, fit="pad")
+    assert len(entries(cache)) == 4
+    open_path(folder, cache_folder=cache, seed=4, held_out=0.3, use_labels=False)
+    assert len(entries(cache)) == 4
+
+
+def test_two_runs_at_once(folder, tmp_path):
+    """Neither script has a `__main__` guard, so this also shows that workers do not start the caller's script again."""
+    cache = tmp_path / "cache"
+    runs = [start(OPEN, folder, cache, workers) for workers in (1, 2)]
+    outputs = [run.communicate() for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], outputs
+    assert len({output for output, _ in outputs}) == 1
+    assert {error for _, error in outputs} == {""}
+    assert len(entries(cache)) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_in_the_middle_then_opened_again(folder, tmp_path, workers):
+    cache = tmp_path / "cache"
+    run = start(STALL, folder, cache, workers)
+    assert run.stdout is not None
+    assert run.stdout.readline() == "in the middle\n"
+    children = _children(run.pid)
+    assert all(name.startswith(".writing-") for name in entries(cache))
+    os.kill(run.pid, signal.SIGKILL)
+    run.communicate()
+    opened = open_path(folder, cache_folder=cache)
+    assert len(opened.dataset.train) == 270
+    assert len(entries(cache)) == 1  # and what the killed run left is gone
+    while any(os.path.exists(f"/proc/{child}") for child in children):
+        time.sleep(0.05)  # its workers end by themselves
+
+
+def test_a_living_writer_is_left_alone(tmp_path):
+    cache = Cache(tmp_path)
+    with cache.writer({"pixels": (8, 8, 1)}, 5) as first:
+        first.append(pixels=np.ones((2, 8, 8, 1), np.uint8))
+        with cache.writer({"pixels": (8, 8, 1)}, 5) as second:
+            second.append(pixels=np.ones((2, 8, 8, 1), np.uint8))
+            second.commit("key", {"who": 2})
+        stored = first.commit("key", {"who": 1})
+    assert stored.facts["who"] == 2  # the first to finish wins, the other uses it
+    assert entries(tmp_path) == ["key"]
+
+
+def test_a_failure_while_writing_leaves_nothing(tmp_path):
+    def fail():
+        with Cache(tmp_path).writer({"pixels": (8, 8, 1)}, 5) as writer:
+            writer.append(pixels=np.ones((2, 8, 8, 1), np.uint8))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert entries(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "facts", "header", "missing"])
+def test_a_damaged_entry_is_made_again(folder, tmp_path, damage):
+    cache = tmp_path / "cache"
+    first = open_path(folder, cache_folder=cache)
+    (key,) = entries(cache)
+    pixels, facts = cache / key / "pixels.npy", cache / key / "facts.json"
+    if damage == "cut":
+        os.truncate(pixels, pixels.stat().st_size // 2)
+    elif damage == "facts":
+        facts.write_text("{")
+    elif damage == "header":
+        pixels.write_bytes(b"rubbish" * 1000)
+    else:
+        pixels.unlink()
+    again = open_path(folder, cache_folder=cache)
+    np.testing.assert_array_equal(first.dataset.train.inputs(slice(None)), again.dataset.train.inputs(slice(None)))
+    json.loads(facts.read_text())
+
+
+def test_a_full_disk_is_one_clear_line(folder, tmp_path, monkeypatch):
+    import shutil
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 100, 0))  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="No space left"):
+        open_path(folder, cache_folder=tmp_path / "cache")
+
+
+def test_a_split_too_large_for_memory_is_an_index_into_the_cache_and_not_a_second_copy(folder, tmp_path, monkeypatch):
+    small = open_path(folder, cache_folder=tmp_path / "cache").dataset
+    assert not isinstance(small.train.pixels, SelectedRows)  # type: ignore[union-attr]
+    monkeypatch.setattr(dataset, "IN_MEMORY_BYTES", 1000)
+    for _ in range(2):
+        large = open_path(folder, cache_folder=tmp_path / "cache").dataset
+        for one, other in ((small.train, large.train), (small.test, large.test)):
+            assert isinstance(other.pixels, SelectedRows)  # type: ignore[union-attr]
+            assert isinstance(other.pixels.array, np.memmap)  # type: ignore[union-attr]
+            np.testing.assert_array_equal(one.inputs(slice(None)), other.inputs(slice(None)))
+            assert one.names == other.names
+    assert len(entries(tmp_path / "cache")) == 1
+
+
+def test_the_environment_names_the_folder(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("SAO_CACHE", str(tmp_path / "elsewhere"))
+    open_path(folder)
+    assert len(entries(tmp_path / "elsewhere")) == 1
+
+
+def _children(process):
+    with open(f"/proc/{process}/task/{process}/children") as stream:
+        return stream.read().split()

@@ -1,0 +1,157 @@
+"""Mutated images, archives, arrays and tables: a usable answer, a skipped item or one clear line, and never anything else."""
+
+import io
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from sao.data.files.decode import Failure, Picture, Recipe, decode_chunk, inspect_chunk
+from sao.data.files.open import open_path
+from sao.errors import InputError
+
+quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def image_bytes(kind, mode="RGB", **options):
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 256, (20, 24, 3), dtype=np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(stream, kind, **options)
+    return stream.getvalue()
+
+
+EXIF = Image.Exif()
+EXIF[0x0112] = 6
+SEEDS = [
+    image_bytes("PNG"),
+    image_bytes("PNG", "P", transparency=3),
+    image_bytes("JPEG", exif=EXIF),
+    image_bytes("JPEG", "CMYK"),
+    image_bytes("JPEG", progressive=True),
+    image_bytes("WEBP"),
+    image_bytes("BMP"),
+    image_bytes("TIFF"),
+    image_bytes("TIFF", compression="tiff_lzw"),
+    image_bytes("TIFF", compression="jpeg"),
+    image_bytes("GIF"),
+]
+
+
+@st.composite
+def mutated(draw, seeds):
+    """One of the seeds with bytes changed, cut out, repeated or cut off; mostly near the start, where headers are."""
+    data = bytearray(draw(st.sampled_from(seeds)))
+    for _ in range(draw(st.integers(1, 6))):
+        if not data:
+            break
+        at = draw(st.integers(0, len(data) - 1) | st.integers(0, min(63, len(data) - 1)))
+        match draw(st.sampled_from(["flip", "set", "cut", "delete", "repeat", "insert"])):
+            case "flip":
+                data[at] ^= 1 << draw(st.integers(0, 7))
+            case "set":
+                data[at] = draw(st.sampled_from([0, 1, 127, 128, 255]))
+            case "cut":
+                del data[at:]
+            case "delete":
+                del data[at : at + draw(st.integers(1, 40))]
+            case "repeat":
+                data[at:at] = data[at : at + draw(st.integers(1, 40))]
+            case "insert":
+                data[at:at] = draw(st.binary(min_size=1, max_size=16))
+    return bytes(data)
+
+
+@quick
+@given(mutated(SEEDS), st.sampled_from([1, 3]), st.sampled_from(["crop", "pad"]))
+def test_mutated_images(data, channels, fit):
+    (result, _), (header,) = decode_chunk([data], Recipe(8, channels, fit))[0], inspect_chunk([data])
+    if isinstance(result, Picture):
+        assert result.pixels.shape == (8, 8, channels)
+        assert result.pixels.dtype == np.uint8
+        assert header == result.header
+    else:
+        assert isinstance(result, Failure)
+        assert result.reason.isprintable()
+
+
+@quick
+@given(st.binary(max_size=200))
+def test_any_bytes(data):
+    for start in (b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF\0\0\0\0WEBP", b"BM", b"II*\0", b"GIF89a"):
+        (result, _) = decode_chunk([start + data], Recipe(8, 3, "crop"))[0]
+        assert isinstance(result, Picture | Failure)
+
+
+def archive_seeds():
+    members = {f"d/{name}/{i}.png": image_bytes("PNG") for name in "ab" for i in range(6)}
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    seeds = [stream.getvalue()]
+    for mode in ("w", "w:gz", "w:xz", "w:bz2"):
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode=mode) as tar:
+            for name, data in members.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+        seeds.append(stream.getvalue())
+    return seeds
+
+
+def array_seeds():
+    images = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)
+    npy, npz, rows = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    np.save(npy, images)
+    np.savez(npz, x=images, y=np.arange(12) % 2)
+    np.save(rows, images.reshape(12, 64) / 7)
+    return [npy.getvalue(), npz.getvalue(), rows.getvalue()]
+
+
+def table_seeds():
+    text = "a,b,label\n" + "".join(f"{i * 0.5},{i % 7},{'xy'[i % 2]}\n" for i in range(30))
+    seeds = [text.encode()]
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        return seeds
+    stream = io.BytesIO()
+    parquet.write_table(arrow.table({"a": [i * 0.5 for i in range(30)], "b": [i % 7 for i in range(30)]}), stream)
+    return [*seeds, stream.getvalue()]
+
+
+def outcome(path, cache):
+    try:
+        return open_path(path, cache_folder=cache, workers=1), ""
+    except InputError as error:
+        return None, str(error)
+
+
+@pytest.mark.parametrize("seeds", [archive_seeds(), array_seeds(), table_seeds()], ids=["archives", "arrays", "tables"])
+def test_mutated_files(seeds):
+    @few
+    @given(mutated(seeds), st.sampled_from([".zip", ".npz", ".csv", ".dat"]))
+    def check(data, suffix):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, f"file{suffix}")
+            path.write_bytes(data)
+            opened, message = outcome(path, Path(folder, "cache"))
+            assert message.isprintable()
+            if opened is not None:
+                assert len(opened.dataset.train) + len(opened.dataset.test) >= 10
+                assert all(item.name.isprintable() and item.reason.isprintable() for item in opened.skipped)
+                assert all(note.isprintable() for note in opened.notes)
+                assert np.isfinite(opened.dataset.train.inputs(slice(None)).numpy()).all()
+            assert {path.name for path in Path(folder).iterdir()} <= {path.name, "cache"}
+
+    check()

@@ -1,0 +1,155 @@
+"""Tables: what is a number, what is a label, what is left out; and the transform that new rows need."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from sao.data.dataset import Standardiser, Vectors
+from sao.data.files.open import open_for_embedding, open_path
+from sao.data.files.tables import read_table
+from sao.errors import InputError
+
+
+@pytest.fixture
+def rows():
+    generator = np.random.default_rng(0)
+    return [
+        [f"{a:.6f}", f"{b:.6f}", f"id{i}", "5", "cat" if a > 0 else "dog"]
+        for i, (a, b) in enumerate(generator.normal(size=(60, 2)))
+    ]
+
+
+HEADER = ["width", "height", "name", "same", "class"]
+
+
+def write(path, rows, header: list[str] | None = HEADER, **options):
+    with open(path, "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, **options).writerows([header, *rows] if header else rows)
+    return path
+
+
+def test_numbers_labels_text_and_constants(tmp_path, rows):
+    opened = open_path(write(tmp_path / "a.csv", rows))
+    train = opened.dataset.train
+    assert isinstance(train, Vectors)
+    assert train.shape == (2,)
+    assert train.class_names == ["cat", "dog"]
+    assert opened.skipped == []
+    notes = " | ".join(opened.notes)
+    for fragment in ("they are text: name", "one value in all training rows: same", "2 classes", "median distance"):
+        assert fragment in notes
+    bare = open_path(tmp_path / "a.csv", use_labels=False)
+    assert bare.dataset.train.labels is None
+    assert bare.dataset.train.shape == (2,)  # the label must not become an input instead
+    assert any("class was left out" in note for note in bare.notes)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("header", [HEADER, None])
+def test_delimiters_and_missing_headers(tmp_path, rows, delimiter, header):
+    opened = open_path(write(tmp_path / "a.csv", rows, header, delimiter=delimiter))
+    assert len(opened.dataset.train) + len(opened.dataset.test) == 60
+    assert opened.dataset.train.shape == (2,)
+
+
+def test_bad_rows_are_skipped_and_named(tmp_path, rows):
+    rows[3][0], rows[5][1], rows[8][0], rows[9][1] = "nan", "inf", "oops", ""
+    rows[11][0] = "1e300"
+    rows[12] = rows[12][:3]
+    opened = open_path(write(tmp_path / "a.csv", rows))
+    assert [item.name for item in opened.skipped] == [f"row {i}" for i in (3, 5, 8, 9, 11, 12)]
+    assert opened.skipped[0].reason == "width is not a finite number"
+    assert len(opened.dataset.train) + len(opened.dataset.test) == 54
+    with pytest.raises(InputError, match="row 3"):
+        open_path(tmp_path / "a.csv", strict=True)
+
+
+def test_a_column_that_is_mostly_empty_is_dropped_instead_of_its_rows(tmp_path, rows):
+    for i, row in enumerate(rows):
+        row[3] = str(i) if i < 20 else ""
+    opened = open_path(write(tmp_path / "a.csv", rows))
+    assert opened.skipped == []
+    assert any("most of their cells are empty: same" in note for note in opened.notes)
+
+
+def test_parquet_equals_csv(tmp_path, rows):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = list(zip(*rows, strict=True))
+    numbers = [None if i == 4 else float(x) for i, x in enumerate(columns[0])]
+    table = {"width": numbers, "height": [float(x) for x in columns[1]], "name": columns[2], "same": [5] * 60}
+    parquet.write_table(arrow.table(table | {"class": arrow.array(columns[4]).dictionary_encode()}), tmp_path / "a.parquet")
+    rows[4][0] = ""
+    one, other = open_path(tmp_path / "a.parquet"), open_path(write(tmp_path / "a.csv", rows))
+    for first, second in ((one.dataset.train, other.dataset.train), (one.dataset.test, other.dataset.test)):
+        np.testing.assert_allclose(first.inputs(slice(None)), second.inputs(slice(None)), rtol=1e-6)
+        np.testing.assert_array_equal(first.labels, second.labels)
+    assert one.skipped == other.skipped
+    assert one.notes == other.notes
+
+
+def test_new_rows_are_embedded_with_the_same_transform(tmp_path, rows):
+    opened = open_path(write(tmp_path / "a.csv", rows))
+    assert opened.standardiser is not None
+    stored = json.loads(json.dumps(opened.standardiser.to_dict()))
+    standardiser = Standardiser.from_dict(stored)
+    assert standardiser == opened.standardiser
+    # Other column order, another constant, one row less: columns go by name.
+    turned = [[row[1], "9", row[4], row[0]] for row in rows[:-1]]
+    path = write(tmp_path / "b.csv", turned, ["height", "same", "class", "width"])
+    samples, skipped, _ = open_for_embedding(path, shape=(2,), standardiser=standardiser)
+    assert skipped == []
+    assert isinstance(samples, Vectors)
+    assert samples.class_names == ["cat", "dog"]
+    train = opened.dataset.train
+    which = [(train.names or ()).index(name) for name in samples.names or () if name in (train.names or ())]
+    here = [i for i, name in enumerate(samples.names or ()) if name in (train.names or ())]
+    np.testing.assert_allclose(samples.rows[here], train.inputs(slice(None)).numpy()[which], rtol=1e-6)
+    other = write(tmp_path / "c.csv", rows, ["width", "x", "name", "same", "class"])
+    with pytest.raises(InputError, match="lacks the column height"):
+        open_for_embedding(other, shape=(2,), standardiser=standardiser)
+    with pytest.raises(InputError, match="expects"):
+        open_for_embedding(tmp_path / "a.csv", shape=(5,), standardiser=standardiser)
+
+
+def test_encodings_and_strange_bytes(tmp_path, rows):
+    text = "\ufeffwidth,height,naïve\n" + "".join(f"{row[0]},{row[1]},é\n" for row in rows)
+    (tmp_path / "utf8.csv").write_text(text, encoding="utf-8")
+    (tmp_path / "utf16.csv").write_text(text[1:], encoding="utf-16")
+    (tmp_path / "latin.csv").write_bytes(text[1:].encode("latin-1"))
+    for name in ("utf8", "utf16", "latin"):
+        opened = open_path(tmp_path / f"{name}.csv")
+        assert opened.standardiser is not None
+        assert opened.standardiser.columns == ("width", "height")
+        json.dumps(opened.notes).encode()
+        "".join(opened.notes).encode("utf-8")
+
+
+def test_repeated_and_missing_column_names_are_told_apart(tmp_path):
+    path = write(tmp_path / "a.csv", [[i, i * i, i**3] for i in range(20)], ["a", "a", ""])
+    assert read_table(path).columns == ["a", "a (2)", "column 2"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "\n\n\n",
+        "a,b\n",
+        "a,b\n" + "x,y\n" * 30,
+        "a,b\n" + "1,2\n" * 30,
+        "a,b\n" + "1,2\n" * 5,
+        "a,b\n" + "nan,1\n" * 30,
+        "a\n" + "9" * 200_000 + "\n",
+        "\0" * 100,
+        'a,b\n"' + "1,2\n" * 30,
+        "PAR1 but not really",
+    ],
+)
+def test_tables_that_are_no_data_are_one_clear_line(tmp_path, content):
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(InputError) as caught:
+        open_path(tmp_path / "a.csv")
+    assert "\n" not in str(caught.value)
