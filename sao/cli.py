@@ -317,7 +317,7 @@ def _nearest(flag: str, command: str) -> str:
     import difflib
 
     from sao.config import Config
-    from sao.option_words import suggestion
+    from sao.config.overrides import suggestion
 
     subparsers = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
     flags = {known: known for known in subparsers.choices[command]._option_string_actions if known.startswith("--")}

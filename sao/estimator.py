@@ -15,8 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sao import model as models
-from sao.automatic import choose_options
 from sao.config import Config, build, load_preset
+from sao.config.auto import choose_options
 from sao.data.batches import Batches
 from sao.data.objects import holds_pictures, pictures_of
 from sao.data.samples import Dataset, Images, Samples, Vectors

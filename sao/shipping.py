@@ -9,6 +9,7 @@ from typing import Any, get_args
 from sao import __version__
 from sao import config as configuration
 from sao.config import Config, Data, Train, load_preset
+from sao.config.presets import preset_names
 from sao.data.sources import NAMES
 from sao.engine import checkpoint
 from sao.engine.partial_method import PartialMethod, Use
@@ -18,7 +19,6 @@ from sao.errors import InputError
 from sao.evaluation.result import read_json
 from sao.methods import FeatureName
 from sao.model import Model
-from sao.presets import preset_names
 
 CARD = "README.md"
 SHOWN = ("kmeans", "kmeans_best", "manifold", "manifold_nmi", "manifold_ari", "svm", "knn1", "knn5")

@@ -148,8 +148,8 @@ def for_data(config: Config, by_hand: dict[str, str] | None = None) -> tuple[Con
         samples, size, channels, *_ = known[source]
         size = config.data.size or size
         return config, (channels, size, size), samples
-    from sao.automatic import choose_options
     from sao.commands.training import open_config_data
+    from sao.config.auto import choose_options
 
     train = open_config_data(config).dataset.train
     if by_hand is not None:

@@ -98,7 +98,7 @@ def _contains(outer: Path, inner: Path) -> bool:
 
 
 def _chosen(config: Config, opened: Opened, given: set[str]) -> tuple[dict, list[str]]:
-    from sao.automatic import choose_options_and_time
+    from sao.config.auto import choose_options_and_time
 
     chosen, reasons = choose_options_and_time(config, opened.dataset, given=given)
     return chosen.model_dump(mode="json"), reasons

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from sao.config import Config, load, load_preset
+from sao.config.overrides import nearest, option_names, suggestion
 from sao.errors import InputError
 from sao.methods import METHODS, FeatureName, MethodOptions, OtherRun
-from sao.option_words import nearest, option_names, suggestion
 
 Scale = Literal["cpu", "paper"]
 Kind = Literal["trained", "same_run", "reference", "untrained", "raw", "pca", "rival"]  # same_run: that of the row it needs

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sao.automatic import choose_options
 from sao.commands.training import check_apart, open_config_data
 from sao.config import Config, load_preset
+from sao.config.auto import choose_options
 from sao.data.samples import Dataset
 from sao.errors import InputError
 from sao.evaluation.suite import FEWEST

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from sao.presets import preset_text
+from sao.config.presets import preset_text
 
 
 def recipe_of(preset: str) -> dict[str, str]:

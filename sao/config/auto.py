@@ -12,6 +12,7 @@ import torch
 
 from sao import distributed
 from sao.config import Config, build
+from sao.config.overrides import option_names
 from sao.data.samples import Dataset, Images, Samples
 from sao.engine.device import choose_device
 from sao.engine.log import clock
@@ -20,7 +21,6 @@ from sao.errors import InputError
 from sao.machine import usable_memory
 from sao.methods import ENCODERS
 from sao.methods.architecture import AnyEncoderOptions, ResNetOptions, encoder_for_shape
-from sao.option_words import option_names
 from sao.randomness import generator
 
 NEAR = 9.0  # median distance below which the Lipschitz target grows: 8x8 digits lie this far apart and train with 1

@@ -5,9 +5,9 @@ import pytest
 import torch
 from tiny import structural_options
 
-from sao import automatic
-from sao.automatic import choose_options, choose_options_and_time
+from sao.config import auto as module
 from sao.config import load_preset
+from sao.config.auto import choose_options, choose_options_and_time
 from sao.data.samples import Dataset, Images, Samples, Vectors
 from sao.engine.loop import new_method
 from sao.errors import InputError
@@ -89,7 +89,7 @@ def test_epochs_set_by_hand_are_the_length():
     [(800, "cpu", 500, 40), (5000, "cpu", 2000, 26), (20, "cpu", 80, 40), (10**6, "meta", 50_000, 13)],
 )
 def test_the_length_is_said_in_the_passes_that_it_really_is(n, device, steps, passes, monkeypatch):
-    monkeypatch.setattr(automatic, "choose_device", lambda name: torch.device(device))
+    monkeypatch.setattr(module, "choose_device", lambda name: torch.device(device))
     samples = Images(np.broadcast_to(DRAWS.integers(0, 256, (n, 1, 1, 1), dtype=np.uint8), (n, 8, 8, 1)))
     config, sentences = auto(samples)
     assert config.train.steps == steps
@@ -163,7 +163,7 @@ def test_a_processor_gets_small_networks_of_every_learner(method, most, monkeypa
     assert any("because the published one takes" in sentence for sentence in sentences)
     learner = new_method(config, Dataset("x", samples, samples), torch.device("cpu"))
     assert sum(weight.numel() for weight in learner.parameters() if weight.requires_grad) < most
-    monkeypatch.setattr(automatic, "choose_device", lambda name: torch.device("meta"))
+    monkeypatch.setattr(module, "choose_device", lambda name: torch.device("meta"))
     assert not any("because the published one" in sentence for sentence in auto(samples, method=method)[1])
 
 
@@ -174,7 +174,7 @@ def test_pictures_are_announced_by_those_who_make_them():
 
 
 def test_an_accelerator_gets_the_papers_discriminator(monkeypatch):
-    monkeypatch.setattr(automatic, "choose_device", lambda name: torch.device("meta"))
+    monkeypatch.setattr(module, "choose_device", lambda name: torch.device("meta"))
     config, _ = auto(images(3000, 32, 3))
     assert config.encoder == ResNetOptions(widths=None, blocks=2)
     assert config.train.batch == 256
@@ -182,7 +182,7 @@ def test_an_accelerator_gets_the_papers_discriminator(monkeypatch):
 
 
 def test_little_memory_means_a_part_of_the_batch_at_a_time(monkeypatch):
-    monkeypatch.setattr(automatic, "_memory", lambda device: 64 << 20)
+    monkeypatch.setattr(module, "_memory", lambda device: 64 << 20)
     config, sentences = auto(images(300, 32, 3))
     fitting = structural_options(config).micro_batch
     assert fitting is not None
@@ -191,7 +191,7 @@ def test_little_memory_means_a_part_of_the_batch_at_a_time(monkeypatch):
 
 
 def test_a_long_run_comes_with_advice(monkeypatch):
-    monkeypatch.setattr(automatic, "LONG", 0.0)
+    monkeypatch.setattr(module, "LONG", 0.0)
     samples = images(20, 32)
     options = {"encoder.widths": "[4]", "method.generator.width": "4"}
     _, sentences = choose_options_and_time(load_preset("own", options), Dataset("x", samples, samples), set(options))

@@ -3,13 +3,13 @@
 import pytest
 
 from sao.config import Config, build, load, load_preset, save
+from sao.config.overrides import option_names
+from sao.config.presets import preset_names, preset_text
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods import METHODS, structural
 from sao.methods.architecture import ResNetOptions
 from sao.methods.optimisers import AdamW
-from sao.option_words import option_names
-from sao.presets import preset_names, preset_text
 
 OPTIMISERS = [
     (name, field)

@@ -3,8 +3,8 @@
 from importlib import resources
 from pathlib import Path
 
+from sao.config.overrides import nearest
 from sao.errors import InputError
-from sao.option_words import nearest
 
 
 def preset_names() -> list[str]:

@@ -8,7 +8,7 @@ from annotated_types import Ge, Gt, Le, Len, Lt, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from sao.option_words import models_in
+from sao.config.overrides import models_in
 
 WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 

@@ -8,11 +8,11 @@ import torch
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from sao import option_words
+from sao.config import overrides as dotted
+from sao.config.presets import preset_text
+from sao.config.types import Fraction, Int, PositiveInt, Strict
 from sao.errors import InputError
 from sao.methods import ENCODERS, METHODS, AnyMethod, Context, EncoderOptions, Method, structural
-from sao.options import Fraction, Int, PositiveInt, Strict
-from sao.presets import preset_text
 from sao.randomness import derived_seed
 
 FORMAT = 2  # of config.yaml; 1 was written by version 0.1
@@ -149,13 +149,13 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None,
     """
     merged, overrides = _copied(values), overrides or {}
     for key in sorted(overrides, key=lambda key: "." in key.removesuffix(".name")):  # names before their options
-        option_words.set_option(Config, merged, key, overrides[key])
+        dotted.set_option(Config, merged, key, overrides[key])
     if "method" in overrides and not any(key.startswith("encoder") for key in overrides):
         _drop_unusable_encoder(merged)
     try:
         return Config.model_validate(merged)
     except ValidationError as error:
-        raise InputError(option_words.one_line(Config, error, origin)) from None
+        raise InputError(dotted.one_line(Config, error, origin)) from None
 
 
 def _drop_unusable_encoder(values: dict[str, Any]) -> None:
