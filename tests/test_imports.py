@@ -93,7 +93,7 @@ from sao.config.types import Strict
 from ..commands import train
 from . import sibling
 def late():
-    from sao.reproduce import tables
+    from sao.reproduce import table1
     importlib.import_module("sao.estimator")
 """
     expected = {"config", "config.types", "engine", "cli", "methods", "commands", "data", "reproduce", "estimator"}
@@ -138,8 +138,8 @@ def test_the_mathematics_imports_torch_alone(part):
 # Methods may be named in their folder, where rows of a table are defined, and where one of them is arranged literally.
 NAMED_IN = (
     "methods/",
-    "reproduce/tables/table",
-    "reproduce/tables/cells.py",
+    "reproduce/table",
+    "reproduce/rows.py",
     "reproduce/figure2/",
     "benchmark/literal.py",
     "benchmark/reference.py",

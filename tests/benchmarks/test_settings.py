@@ -9,7 +9,7 @@ import pytest
 
 from sao.errors import InputError
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import settings  # pyright: ignore[reportMissingImports]
 
 

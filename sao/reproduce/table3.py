@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from sao.reproduce.tables.cells import CPU_PRESETS, PAPER_PRESETS, Row, Scale, Table, controls
-from sao.reproduce.tables.presets import recipe_of
+from sao.reproduce.rows import CPU_PRESETS, PAPER_PRESETS, Row, Scale, Table, controls, recipe_of
 
 # Twenty clusters of a part of the images, made again every 200 steps; about as long as ours.
 SELF_CONDITIONED_CPU = {

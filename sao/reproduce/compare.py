@@ -11,8 +11,8 @@ from sao.config.auto import choose_options
 from sao.data.samples import Dataset
 from sao.errors import InputError
 from sao.evaluation.suite import FEWEST
-from sao.reproduce.tables.cells import REFERENCE, Cell, Row, Table, applying, check_options, chosen_rows, controls
-from sao.reproduce.tables.table1 import ours, two_view_learners
+from sao.reproduce.rows import REFERENCE, Row, StudyRun, Table, applying, check_options, chosen_rows, controls
+from sao.reproduce.table1 import ours, two_view_learners
 
 PRESET = "own"
 NOTES = (
@@ -24,14 +24,14 @@ NOTES = (
 
 def comparison(
     source: str, names: Sequence[str] | None, seeds: Sequence[int], options: Mapping[str, str], out: str | None
-) -> tuple[Table, list[Cell]]:
-    """The table, and its cells in order; the learner with labels is there only where there are labels."""
+) -> tuple[Table, list[StudyRun]]:
+    """The table, and its runs in order; the learner with labels is there only where there are labels."""
     name = Path(source).resolve().stem
     folder = Path(out or f"runs/compare-{name}")
     table = Table("compare", "cpu", f"Comparison on {name}", _rows(), {name: PRESET}, (name,), NOTES)
     rows = chosen_rows(table, names)
     check_options(table, rows, options)
-    cells = []
+    runs = []
     for seed in seeds:
         fixed = {"data.source": source, "seed": str(seed)}
         plain = load_preset(PRESET, {**applying(options, load_preset(PRESET)), **fixed})
@@ -48,11 +48,11 @@ def comparison(
             if row.kind == "reference" and dataset.train.labels is None:
                 continue
             config = _config(row, dataset, {**fixed, "train.threads": "1"}, options)
-            run = folder / "runs" / f"{row.name}-seed{seed}"
-            cells.append(Cell(row, name, config, run, folder / "runs" / f"{REFERENCE}-seed{seed}"))
-    if not cells:
+            own, reference = (folder / "runs" / f"{which}-seed{seed}" for which in (row.name, REFERENCE))
+            runs.append(StudyRun(row, name, config, own, reference))
+    if not runs:
         raise InputError(f"{source} has no labels, and nothing else is to be compared: choose other --rows")
-    return table, sorted(cells, key=lambda cell: rows.index(cell.row))
+    return table, sorted(runs, key=lambda run: rows.index(run.row))
 
 
 def _rows() -> tuple[Row, ...]:

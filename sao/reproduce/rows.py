@@ -1,12 +1,16 @@
-"""What a table is made of: rows, and for each data set and seed a cell, which is one run and its evaluation."""
+"""What a table is made of: rows, and for each data set and seed a run, with its evaluation."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import yaml
 
 from sao.config import Config, load, load_preset
 from sao.config.overrides import nearest, option_names, suggestion
+from sao.config.presets import preset_text
 from sao.errors import InputError
 from sao.methods import METHODS, FeatureName, MethodOptions, OtherRun
 
@@ -67,7 +71,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Cell:
+class StudyRun:
     row: Row
     data: str
     config: Config
@@ -109,36 +113,36 @@ def controls(scale: Scale) -> tuple[Row, ...]:
     )
 
 
-def cells_of(
+def runs_of(
     table: Table,
     rows: Sequence[Row],
     data: Sequence[str],
     seeds: Sequence[int],
     options: Mapping[str, str],
-    runs: Path,
+    where: Path,
     rates: Rates | None = None,
-) -> list[Cell]:
-    """In the order of the table. The reference has one seed: cells must not be compared in different features."""
+) -> list[StudyRun]:
+    """In the order of the table. The reference has one seed: runs must not be compared in different features."""
     made = []
     for source in data:
         for row in (row for row in rows if source not in row.without):
             found = (rates or {}).get((row.name, source), {})
             for seed in (0,) if row.kind == "reference" else seeds:
                 config = config_of(table, row, source, seed, options, found)
-                folder = runs / f"{row.name}-{source}-seed{seed}"
-                made.append(Cell(row, source, config, folder, runs / f"{REFERENCE}-{source}-seed0"))
-    return [_learning_from(cell, made) for cell in made]
+                folder = where / f"{row.name}-{source}-seed{seed}"
+                made.append(StudyRun(row, source, config, folder, where / f"{REFERENCE}-{source}-seed0"))
+    return [_learning_from(run, made) for run in made]
 
 
-def _learning_from(cell: Cell, cells: Sequence[Cell]) -> Cell:
+def _learning_from(run: StudyRun, runs: Sequence[StudyRun]) -> StudyRun:
     """A row whose method names another row learns from the run of that row with the same data and seed."""
 
     def run_of(name: str) -> OtherRun:
-        (other,) = (one for one in cells if (one.row.name, one.data, one.config.seed) == (name, cell.data, cell.config.seed))
+        (other,) = (one for one in runs if (one.row.name, one.data, one.config.seed) == (name, run.data, run.config.seed))
         return OtherRun(str(other.folder), other.config.method, other.config.encoder, other.config.seed)
 
-    method = cell.config.method.with_runs(run_of)
-    return replace(cell, config=cell.config.model_copy(update={"method": method}))
+    method = run.config.method.with_runs(run_of)
+    return replace(run, config=run.config.model_copy(update={"method": method}))
 
 
 def config_of(
@@ -162,15 +166,15 @@ def _applies(key: str, config: Config) -> bool:
     return not key.startswith(("method.", "encoder.")) or key in option_names(Config, config.model_dump(mode="json"))
 
 
-def add_finished_cells(
-    table: Table, cells: Sequence[Cell], options: Mapping[str, str], runs: Path, rates: Rates | None = None
-) -> list[Cell]:
-    """The cells, and those that earlier commands with the same options have finished in the same folder."""
-    names = {cell.name for cell in cells}
-    seeds = {path.parent.name.rpartition("-seed")[2] for path in runs.glob("*-seed*/eval.json")}
-    seeds = {cell.config.seed for cell in cells} | {int(seed) for seed in seeds if seed.isdecimal()}
-    known = cells_of(table, table.rows, list(table.presets), sorted(seeds), options, runs, rates)
-    return [cell for cell in known if cell.name in names or cell.finished]
+def add_finished_runs(
+    table: Table, runs: Sequence[StudyRun], options: Mapping[str, str], where: Path, rates: Rates | None = None
+) -> list[StudyRun]:
+    """The runs, and those that earlier commands with the same options have finished in the same folder."""
+    names = {run.name for run in runs}
+    seeds = {path.parent.name.rpartition("-seed")[2] for path in where.glob("*-seed*/eval.json")}
+    seeds = {run.config.seed for run in runs} | {int(seed) for seed in seeds if seed.isdecimal()}
+    known = runs_of(table, table.rows, list(table.presets), sorted(seeds), options, where, rates)
+    return [run for run in known if run.name in names or run.finished]
 
 
 def chosen_rows(table: Table, names: Sequence[str] | None, data: Sequence[str] | None = None) -> list[Row]:
@@ -216,3 +220,18 @@ def check_options(table: Table, rows: Sequence[Row], options: Mapping[str, str])
     for key in options:
         if not any(_applies(key, config) for config in plain):
             raise InputError(f"no row of {table.name} has an option --{key}{suggestion(Config, key)}")
+
+
+# --- a preset as the recipe of a row --------------------------------------------------------------------------------------
+
+
+def recipe_of(preset: str) -> dict[str, str]:
+    """Its options as a person types them, but for the data, which a table chooses."""
+    values = yaml.safe_load(preset_text(preset))
+    return {key: text for part, value in values.items() if part != "data" for key, text in _typed(part, value).items()}
+
+
+def _typed(key: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {key.removesuffix(".name"): value if isinstance(value, str) else json.dumps(value)}
+    return {inner: text for name, one in value.items() for inner, text in _typed(f"{key}.{name}", one).items()}

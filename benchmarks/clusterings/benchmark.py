@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sao.errors import InputError
 from sao.evaluation.manifold import check_algorithm
-from sao.reproduce.tables.cells import CPU_PRESETS, Row, Table, controls
+from sao.reproduce.rows import CPU_PRESETS, Row, Table, controls
 
 OURS = "ours"
 COMPONENTS = 32  # of PCA

@@ -1,7 +1,6 @@
 """Table 5: a linear probe of the paper's method beside GenRep's, which learns from a generator that was trained before."""
 
-from sao.reproduce.tables.cells import CPU_PRESETS, WIRING, Row, Scale, Table, controls
-from sao.reproduce.tables.presets import recipe_of
+from sao.reproduce.rows import CPU_PRESETS, WIRING, Row, Scale, Table, controls, recipe_of
 
 BIGBIGAN_CPU = {
     "train.steps": "300",

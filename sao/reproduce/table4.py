@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from sao.reproduce.tables.cells import CPU_PRESETS, PAPER_PRESETS, REFERENCE, WIRING, Row, Scale, Table, controls
-from sao.reproduce.tables.presets import recipe_of
+from sao.reproduce.rows import CPU_PRESETS, PAPER_PRESETS, REFERENCE, WIRING, Row, Scale, Table, controls, recipe_of
 
 # Narrow, with p and the average of the generator as quick as so few images ask for: minutes, which check the wiring.
 STYLEGAN2_CPU = {
@@ -68,7 +67,7 @@ def table4(scale: Scale) -> Table:
 
 
 def samples(scale: Scale) -> Table:
-    """The pictures of the paper's appendix: the same cells as the table's, so a folder can hold both."""
+    """The pictures of the paper's appendix: the same runs as the table's, so a folder can hold both."""
     table = table4(scale)
     rows = {row.name: row for row in table.rows}
     chosen = (*(rows[name] for name in APPENDIX), rows[REFERENCE])

@@ -1,6 +1,6 @@
 """Table 2: what is left of a representation when augmentations are taken away, for SimCLR and for the paper's method."""
 
-from sao.reproduce.tables.cells import CPU_PRESETS, PAPER_PRESETS, Row, Scale, Table, controls
+from sao.reproduce.rows import CPU_PRESETS, PAPER_PRESETS, Row, Scale, Table, controls
 
 NOTHING = {"crop": "null", "jitter": "null", "grey": "0", "blur": "0", "solarise": "0", "flip": "false"}
 FLIP = {**NOTHING, "flip": "true"}

@@ -1,8 +1,9 @@
-"""The benchmark of clusterings on 8x8 digits with a few steps, as a person types it: killed, gone on with, complete."""
+"""benchmarks/clusterings on 8x8 digits with a few steps, as a person types it."""
 
 import importlib.util
 import json
-import signal
+import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,18 @@ import tiny
 import torch
 
 import sao
-from sao.cli import main
 from sao.engine.run import Run
 from sao.evaluation.clusters import clustering
 from sao.evaluation.features import Features
-from sao.reproduce.clustering import benchmark, rivals, study
-from sao.reproduce.clustering import over_time as curves
-from sao.reproduce.clustering.over_time import over_time
-from sao.reproduce.clustering.writing import write_benchmark
-from sao.reproduce.tables.cells import Cell, cells_of, chosen_rows
+from sao.reproduce.rows import StudyRun, chosen_rows, runs_of
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "clusterings"))
+import benchmark  # pyright: ignore[reportMissingImports]
+import rivals  # pyright: ignore[reportMissingImports]
+import study  # pyright: ignore[reportMissingImports]
+import writing  # pyright: ignore[reportMissingImports]
+
+main = runpy.run_path(str(Path(study.__file__).with_name("__main__.py")))["main"]
 
 OWN = ("train.steps", "train.threads")  # the command itself says these
 SMALL = {name: value for name, value in (tiny.OPTIONS | tiny.GAN | tiny.RESNET).items() if name not in OWN}
@@ -32,7 +36,7 @@ needs_clustpy = pytest.mark.skipif(importlib.util.find_spec("clustpy") is None, 
 
 def words(out: Path, *more: str) -> list[str]:
     small = [word for name, value in SMALL.items() for word in (f"--{name}", value)]
-    return ["reproduce", "clustering", "--data", "digits", "--steps", "4", "--jobs", "1", "--out", str(out), *small, *more]
+    return ["--data", "digits", "--steps", "4", "--jobs", "1", "--out", str(out), *small, *more]
 
 
 def lines(out: Path) -> dict[str, dict]:
@@ -54,20 +58,17 @@ def without_umap(monkeypatch):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """Ours, raw, PCA and what needs ours, killed while the first seed trains, and gone on with in the same words."""
+    """Ours, raw, PCA and what needs ours."""
     if importlib.util.find_spec("umap") is None:
         pytest.skip("umap-learn is not installed")
-    folder = tmp_path_factory.mktemp("clustering")
-    out, rows = folder / "out", ["--rows", "ours,layers,raw,pca", "--seeds", "2,3"]
-    killed = tiny.Command(folder, *words(out, *rows), die=("sao.engine.checkpoint", "save", 2))
-    assert killed.wait() == -signal.SIGKILL
-    assert not list(out.glob("runs/*/eval.json"))
+    out = tmp_path_factory.mktemp("clusterings") / "out"
     with pytest.MonkeyPatch.context() as patch:
         quickly(patch)
-        assert main(words(out, *rows)) == 0
+        assert main(words(out, "--rows", "ours,layers,raw,pca", "--seeds", "2,3")) == 0
     return out
 
 
+@pytest.mark.slow
 def test_every_row_is_judged_alike(finished):
     found = lines(finished)
     assert list(found) == ["ours", "layers", "raw", "pca"]
@@ -80,6 +81,7 @@ def test_every_row_is_judged_alike(finished):
     assert "minutes" not in found["raw"]["metrics"]
 
 
+@pytest.mark.slow
 def test_all_layers_are_those_of_the_run_of_ours(finished):
     model = sao.load(finished / "runs/ours-digits-seed2")
     data = study.open_config_data(Run.open(finished / "runs/ours-digits-seed2").config).dataset
@@ -91,6 +93,7 @@ def test_all_layers_are_those_of_the_run_of_ours(finished):
     assert not (finished / "runs/layers-digits-seed2/checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_the_page_has_protocols_and_the_way_there(finished):
     text = (finished / "clustering.md").read_text()
     assert "| row | seeds | k-means | best of 20 | UMAP | UMAP, all images | spectral | own | minutes | published |" in text
@@ -104,12 +107,13 @@ def test_the_page_has_protocols_and_the_way_there(finished):
     assert (finished / "curves.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again_and_is_priced_so(finished, capsys):
     then = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/eval.json")}
     assert len(then) == 8
     assert main(words(finished, "--rows", "ours,raw", "--seeds", "2,3")) == 0
-    assert "4 cells, 4 of them done already" in capsys.readouterr().out
-    assert "pca" in lines(finished), "cells of an earlier command are shown too"
+    assert "4 runs, 4 of them done already" in capsys.readouterr().out
+    assert "pca" in lines(finished), "runs of an earlier command are shown too"
     assert {path: path.stat().st_mtime_ns for path in then} == then
     assert main(words(finished, "--rows", "ours,raw", "--dry-run")) == 0
     said = capsys.readouterr().out
@@ -120,6 +124,7 @@ def test_what_is_done_is_not_done_again_and_is_priced_so(finished, capsys):
     assert "layers on digits, seed 4: nothing to train" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_ours_is_an_ordinary_run(finished):
     run = Run.open(finished / "runs/ours-digits-seed2")
     assert run.config.seed == 2
@@ -136,36 +141,36 @@ def test_networks_are_shown_with_both_kinds_of_features():
 def test_the_wide_row_differs_from_ours_in_what_it_says_and_is_shown_with_all_layers_too(tmp_path):
     table = benchmark.benchmark()
     rows = [row for row in table.rows if row.name in ("ours", "wide", "wide_layers")]
-    ours, wide, layers = cells_of(table, rows, ["mnist"], [2], {}, tmp_path)
+    ours, wide, layers = runs_of(table, rows, ["mnist"], [2], {}, tmp_path)
     same = wide.config.model_dump()
     same["encoder"]["widths"] = (8, 32, 64, 128)
     same["method"] |= {"norm_side": "floor", "norm_weight": 0.0}
     same["method"]["generator_optimiser"]["learning_rate"] = 2e-3
     assert same == ours.config.model_dump()
     assert study._needed(layers).folder == wide.folder
-    assert [cell.row.name for cell in cells_of(table, rows, ["digits"], [2], {}, tmp_path)] == ["ours"]
+    assert [run.row.name for run in runs_of(table, rows, ["digits"], [2], {}, tmp_path)] == ["ours"]
     assert "wide" in {row.name for row in chosen_rows(table, None, ["digits", "mnist"])}
     assert "wide" not in {row.name for row in chosen_rows(table, None, ["digits", "cifar10"])}
 
 
-def judge_alike(cells: list[Cell], names: list[str]) -> None:
-    """Results without runs: every metric of every cell is 0.5."""
-    for cell in cells:
-        cell.folder.mkdir(parents=True)
-        cell.evaluation.write_text(json.dumps([{"name": name, "value": 0.5, "std": None, "protocol": {}} for name in names]))
+def judge_alike(runs: list[StudyRun], names: list[str]) -> None:
+    """Results without runs: every metric of every run is 0.5."""
+    for run in runs:
+        run.folder.mkdir(parents=True)
+        run.evaluation.write_text(json.dumps([{"name": name, "value": 0.5, "std": None, "protocol": {}} for name in names]))
 
 
 def test_every_trained_row_has_a_curve_of_its_own(tmp_path, monkeypatch):
     table = benchmark.benchmark()
     rows = [row for row in table.rows if row.name in ("ours", "layers", "wide")]
-    cells = cells_of(table, rows, ["mnist"], [2, 3], {}, tmp_path / "runs")
-    judge_alike(cells, sorted(NAMES | ALONG))
+    runs = runs_of(table, rows, ["mnist"], [2, 3], {}, tmp_path / "runs")
+    judge_alike(runs, sorted(NAMES | ALONG))
     widths = {"ours": 1, "wide": 3}
     points = {step: 0.1 * step for step in (1, 2)}
     monkeypatch.setattr(
-        curves, "_points", lambda cell: [(widths[cell.row.name] * step, step, value) for step, value in points.items()]
+        writing, "_points", lambda run: [(widths[run.row.name] * step, step, value) for step, value in points.items()]
     )
-    write_benchmark(table, cells, tmp_path, "sao reproduce clustering")
+    writing.write_benchmark(table, runs, tmp_path, "clusterings")
     text = (tmp_path / "clustering.md").read_text()
     ours, wide = text.index("Ours, over time"), text.index("Ours, twice as wide, over time")
     assert "| minutes of training | 1.0 | 2.0 |" in text[ours:wide]
@@ -176,9 +181,9 @@ def test_every_trained_row_has_a_curve_of_its_own(tmp_path, monkeypatch):
 def test_published_numbers_have_their_column_and_their_source(tmp_path):
     table = benchmark.benchmark()
     rows = [row for row in table.rows if row.name in ("ours", "n2d")]
-    cells = cells_of(table, rows, ["mnist"], [2], {}, tmp_path / "runs")
-    judge_alike(cells, [*sorted(NAMES | ALONG), "own", "own_nmi", "own_ari"])
-    write_benchmark(table, cells, tmp_path, "sao reproduce clustering")
+    runs = runs_of(table, rows, ["mnist"], [2], {}, tmp_path / "runs")
+    judge_alike(runs, [*sorted(NAMES | ALONG), "own", "own_nmi", "own_ari"])
+    writing.write_benchmark(table, runs, tmp_path, "clusterings")
     shown = (tmp_path / "clustering.md").read_text().splitlines()
     (n2d,) = [line for line in shown if line.startswith("| N2D, autoencoder")]
     assert n2d.endswith("| 0.948 (McConville et al. 2021) |")
@@ -188,7 +193,7 @@ def test_published_numbers_have_their_column_and_their_source(tmp_path):
     assert other.endswith("| 0.910 ± 0.040 (Mukherjee et al. 2019) |")
     (heading,) = [line for line in shown if line.startswith("| row")]
     assert other.count("|") == ours.count("|") == heading.count("|")
-    assert not over_time(cells)
+    assert not writing.over_time(runs)
 
 
 @needs_umap
@@ -210,13 +215,12 @@ def test_what_is_missing_is_said_before_anything_is_trained(tmp_path, capsys, mo
         (["--rows", "dek"], "clustering has no row 'dek'"),
         (["--data", "digits,cifar10", "--rows", "ours,wide"], "clustering does not make wide for digits, cifar10"),
         (["--data", "imagenet"], "clustering has no data set 'imagenet'"),
-        (["--scale", "cpu"], "does not take --scale"),
-        (["--method", "byol"], "does not take"),
+        (["--jobs", "0"], "--jobs must be at least 1"),
         (["--seeds", "x"], "--seeds takes whole numbers"),
     ],
 )
 def test_bad_input_is_one_line(given, said, capsys):
-    assert main(["reproduce", "clustering", *given]) == 2
+    assert main(given) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
@@ -242,15 +246,15 @@ def test_a_rival_has_its_own_clusters_beside_the_same_protocols(tmp_path, monkey
     data = tiny.dataset()
     table = benchmark.benchmark()
     row = next(row for row in table.rows if row.name == "dec")
-    (cell,) = cells_of(table, [row], ["digits"], [2], {}, tmp_path / "runs")
-    ours = cell.folder.with_name("ours-digits-seed2")
+    (run,) = runs_of(table, [row], ["digits"], [2], {}, tmp_path / "runs")
+    ours = run.folder.with_name("ours-digits-seed2")
     ours.mkdir(parents=True)
     (ours / "eval.json").write_text(json.dumps([{"name": "minutes", "value": 2.0, "std": None, "protocol": {}}]))
     asked, draws = [], np.random.default_rng(0)
 
     def fit(name, inputs, k, epochs, seed):
         asked.append((name, inputs.shape, float(inputs.max()), k, epochs, seed))
-        dataset = study.open_config_data(cell.config).dataset
+        dataset = study.open_config_data(run.config).dataset
         labels = {len(part): np.asarray(part.labels) for part in (dataset.train, dataset.test)}
         return rivals.Fitted(
             lambda images: np.eye(10)[labels[len(images)]] + 0.05 * draws.normal(size=(len(images), 10)),
@@ -259,14 +263,14 @@ def test_a_rival_has_its_own_clusters_beside_the_same_protocols(tmp_path, monkey
 
     monkeypatch.setattr(study, "fit", fit)
     monkeypatch.setattr(study, "epochs_within", lambda seconds, *rest: (int(seconds), 7))
-    study.finish(cell)
-    found = {metric["name"]: metric for metric in json.loads(cell.evaluation.read_text())}
+    study.finish(run)
+    found = {metric["name"]: metric for metric in json.loads(run.evaluation.read_text())}
     assert [found[name]["value"] for name in ("own", "own_nmi", "own_ari")] == pytest.approx([1, 1, 1])
     assert found["kmeans_best"]["value"] == 1
     assert found["minutes"]["protocol"]["epochs"] == [120, 7]
-    cell.evaluation.unlink()
+    run.evaluation.unlink()
     monkeypatch.setattr(study, "epochs_within", lambda *rest: pytest.fail("a row that was killed keeps its epochs"))
-    study.finish(cell)
+    study.finish(run)
     assert asked[0] == asked[1] == ("dec", (len(data.train), 64), 1.0, 10, (120, 7), 2)
 
 
@@ -286,7 +290,8 @@ def test_features_are_judged_by_umap_too(monkeypatch):
 
 
 @needs_clustpy
-@pytest.mark.parametrize("name", ["dec", *(pytest.param(name, marks=pytest.mark.slow) for name in ("idec", "dcn", "vade"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dec", "idec", "dcn", "vade"])
 def test_clustpy_learns_and_assigns(name):
     inputs = rivals.inputs_of(tiny.dataset().train)[:200]
     fitted = rivals.fit(name, inputs, 10, (1, 1), seed=0)
@@ -297,6 +302,7 @@ def test_clustpy_learns_and_assigns(name):
 
 
 @needs_clustpy
+@pytest.mark.slow
 def test_the_seed_decides_what_clustpy_learns():
     """Whatever was drawn before it: a row that was killed, and begins again without its trial of the time, learns the same."""
     inputs = rivals.inputs_of(tiny.dataset().train)[:200]

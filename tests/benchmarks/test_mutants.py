@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-TOOL = Path(__file__).parents[1] / "benchmarks" / "mutants"
+import pytest
+
+TOOL = Path(__file__).parents[2] / "benchmarks" / "mutants"
 sys.path.insert(0, str(TOOL))
 from changes import mutants  # noqa: E402  # pyright: ignore[reportMissingImports]
 
@@ -63,6 +65,7 @@ def test_names_are_unique_and_stay_when_lines_move():
     assert keys == [mutant.key for mutant in mutants("f.py", b"\n\n" + SOURCE.encode())]
 
 
+@pytest.mark.slow
 def test_a_trial_tells_what_the_tests_notice_what_they_do_not_and_what_does_not_end(tmp_path: Path):
     (tmp_path / "small.py").write_text("def count(n):\n    while n > 0:\n        n -= 1\n    return n\n")
     (tmp_path / "test_small.py").write_text("from small import count\n\ndef test_small():\n    assert count(3) == 0\n")
@@ -92,6 +95,7 @@ for mutant in mutants("small.py", source):
     ]
 
 
+@pytest.mark.slow
 def test_the_quickest_test_of_a_line_comes_first_and_all_others_follow(tmp_path: Path):
     (tmp_path / "sao").mkdir()
     (tmp_path / "sao/__init__.py").write_text("")
