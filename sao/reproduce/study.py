@@ -233,9 +233,10 @@ def read_scores(file: Path, table: Table) -> Scores:
     return scores
 
 
-def within_training_part(dataset: Dataset) -> Dataset:
+def within_training_part(dataset: Dataset, share: float = HELD) -> Dataset:
+    """The training part alone, a share of which takes the place of the test part."""
     train = dataset.train
-    fitted, held = held_out_rows(len(train), train.labels, HELD, seed=0)
+    fitted, held = held_out_rows(len(train), train.labels, share, seed=0)
     return Dataset(dataset.name, train.select(fitted), train.select(held))
 
 

@@ -23,7 +23,7 @@ import rivals  # pyright: ignore[reportMissingImports]
 import study  # pyright: ignore[reportMissingImports]
 import writing  # pyright: ignore[reportMissingImports]
 
-main = runpy.run_path(str(Path(study.__file__).with_name("__main__.py")))["main"]
+main = runpy.run_path(f"{sys.path[0]}/__main__.py")["main"]
 
 OWN = ("train.steps", "train.threads")  # the command itself says these
 SMALL = {name: value for name, value in (tiny.OPTIONS | tiny.GAN | tiny.RESNET).items() if name not in OWN}

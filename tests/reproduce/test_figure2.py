@@ -98,26 +98,6 @@ def test_runs_of_other_options_are_not_drawn(figure, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["figure9"],
-        ["figure2", "--seeds", "one"],
-        ["figure2", "--seeds", ""],
-        ["figure2", "--steps", "0"],
-        ["figure2", "--jobs", "0"],
-        ["figure2", "--train.bach", "3"],
-        ["figure2", "--data.source", "digits"],
-        ["figure2", "--out", "/dev/null/figure2"],
-    ],
-)
-def test_bad_input_is_one_line(words, capsys):
-    assert main(["reproduce", *words]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("sao: ")
-    assert error.count("\n") == 1
-
-
 def test_the_fields_leave_the_method_as_it_was(tmp_path):
     one = job(UNTRAINED, 0, tmp_path, {})
     method, dataset = trained(one), spirals()

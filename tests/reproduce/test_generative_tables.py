@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tiny
 from PIL import Image
-from test_tables import lines, words
+from test_tables import by_name, lines, words
 
 from sao.cli import main
 from sao.config import load_preset
@@ -16,20 +16,15 @@ from sao.engine.run import Run
 from sao.evaluation import own_clusters as measures
 from sao.methods import genrep, self_conditioned, stylegan2
 from sao.reproduce.measure import CLUSTERED
-from sao.reproduce.rows import StudyRun, Table, chosen_rows, recipe_of, runs_of
+from sao.reproduce.rows import chosen_rows, recipe_of, runs_of
 from sao.reproduce.table3 import table3
 from sao.reproduce.table4 import APPENDIX, samples, table4
 from sao.reproduce.table5 import table5
 
 pytestmark = pytest.mark.slow
 
-CONTROLS = ["raw", "untrained", "supervised"]
 SMALL = ["--encoder.widths", "[4, 8]"]
 NARROW = ["--method.width", "4", "--method.joint_width", "8", "--method.head_width", "8", "--method.hidden_size", "8"]
-
-
-def by_name(table: Table, options: dict[str, str] | None = None) -> dict[str, StudyRun]:
-    return {run.row.name: run for run in runs_of(table, table.rows, table.data[:1], [0], options or {}, Path("runs"))}
 
 
 # --- Table 3 ---------------------------------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tiny
 from PIL import Image
-from test_tables import lines, words
+from test_tables import CONTROLS, lines, words, write_result
 
 from sao.cli import main
-from sao.config import load_preset, save
+from sao.config import load_preset
 from sao.data.samples import Dataset, Images
 from sao.engine.run import Run
 from sao.methods import METHODS
@@ -21,7 +21,6 @@ from sao.reproduce.study import Study, chosen_rates, judged, trials_of, within_t
 from sao.reproduce.table1 import DATA, FIGURE1, PAPER, TITLES, TWO_VIEWS, table1
 from sao.reproduce.table1 import RATES as TRIED
 
-CONTROLS = ["raw", "untrained", "supervised"]
 NARROW = {name: value for learner in ("byol", "mae", "ddpm") for name, value in tiny.METHODS[learner].items()}
 SMALL = [word for name, value in NARROW.items() if name != "encoder" for word in (f"--{name}", value)]
 
@@ -111,15 +110,9 @@ def test_the_best_rate_is_taken_once_all_were_tried(tmp_path):
     scores = {"byol": (0.5, None, 0.4), "ours": (0.2, 0.3, 0.3)}
     values = [value for row in scores.values() for value in row]
     for trial, value in list(zip(trials, values, strict=True))[:-1]:
-        trial.folder.mkdir(parents=True)
-        save(trial.config, trial.folder / "config.yaml")
-        name = "diverged_at_step" if value is None else "svm"
-        trial.evaluation.write_text(json.dumps([{"name": name, "value": value or 3, "std": None, "protocol": {}}]))
+        write_result(trial, **({"diverged_at_step": 3} if value is None else {"svm": value}))
     assert chosen_rates(judged(trials), table.rows) == {("byol", "digits"): {"method.optimiser.learning_rate": "3e-4"}}
-    last = trials[-1]
-    last.folder.mkdir()
-    save(last.config, last.folder / "config.yaml")
-    last.evaluation.write_text('[{"name": "svm", "value": 0.3, "std": null, "protocol": {}}]')
+    write_result(trials[-1], svm=0.3)
     ours = chosen_rates(judged(trials), table.rows)["ours", "digits"]
     assert ours == {f"method.{player}_optimiser.learning_rate": "1e-3" for player in ("discriminator", "generator")}
 
@@ -129,9 +122,7 @@ def test_rates_of_one_data_set_can_serve_all(tmp_path):
     asked = Study(table, chosen_rows(table, ["byol"]), ["fashion_mnist", "cifar10"], [0], {}, tmp_path, search_on="cifar10")
     assert {trial.data for trial in asked.trials()} == {"cifar10"}
     for trial, value in zip(asked.trials(), (0.1, 0.2, 0.4), strict=True):
-        trial.folder.mkdir(parents=True)
-        save(trial.config, trial.folder / "config.yaml")
-        trial.evaluation.write_text(json.dumps([{"name": "svm", "value": value, "std": None, "protocol": {}}]))
+        write_result(trial, svm=value)
     rates = {run.data: run.config.model_dump()["method"]["optimiser"]["learning_rate"] for run in asked.runs()}
     assert rates == {"fashion_mnist": 3e-3, "cifar10": 3e-3}
 
@@ -139,20 +130,7 @@ def test_rates_of_one_data_set_can_serve_all(tmp_path):
 def test_rates_of_a_finished_table_serve_another(tmp_path, capsys):
     """The file is that of the repository, in which CIFAR-10 was searched: BYOL's best rate there is not its recipe's."""
     file = Path(__file__).parents[2] / "results/table1/table1.json"
-    asked = [
-        "reproduce",
-        "table1",
-        "--rates",
-        str(file),
-        "--rows",
-        "byol",
-        "--data",
-        "digits",
-        "--steps",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
+    asked = f"reproduce table1 --rates {file} --rows byol --data digits --steps 1 --out {tmp_path}".split()
     assert main([*asked, "--train.batch", "8"]) == 0
     assert rates_of(Run(tmp_path / "runs/byol-digits-seed0")) == {3e-3}
     assert not (tmp_path / "search").exists()
@@ -352,15 +330,8 @@ def test_figure1_draws_the_runs_of_table1(made, capsys):
 
 def test_figure1_draws_any_run(made, tmp_path, capsys):
     run, _ = tiny.trained(tmp_path / "run", method="simclr")
-    asked = [
-        "reproduce",
-        "figure1",
-        "--runs",
-        f"{run.folder},{made / 'runs/byol-digits-seed0'}",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert main(asked) == 0
+    given = f"{run.folder},{made / 'runs/byol-digits-seed0'}"
+    assert main(["reproduce", "figure1", "--runs", given, "--out", str(tmp_path / "out")]) == 0
     panels = json.loads((tmp_path / "out/figure1.json").read_text())["panels"]
     assert [panel["title"] for panel in panels] == ["run", "byol-digits-seed0"]
     assert all(0.1 < panel["svm"] <= 1 for panel in panels)

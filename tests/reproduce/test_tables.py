@@ -10,6 +10,7 @@ import tiny
 from PIL import Image
 
 from sao.cli import main
+from sao.config import save
 from sao.data.augmentation import Augmentation
 from sao.engine import checkpoint
 from sao.engine.run import Run
@@ -25,6 +26,7 @@ from sao.reproduce.table2 import PAPER, table2
 from sao.reproduce.table4 import table4
 
 CONTROLS = ["raw", "untrained", "supervised"]
+REFERENCE_RUN = "runs/supervised-digits-seed0"  # the same in every table of these options
 OWN = ("train.steps", "train.threads")  # the command itself says these
 SMALL = {name: value for name, value in (tiny.OPTIONS | tiny.GAN).items() if name not in OWN}
 SMALL |= {"log.checkpoint_every": "1", "log.evaluate_every": "3"}
@@ -33,6 +35,14 @@ SMALL |= {"log.checkpoint_every": "1", "log.evaluate_every": "3"}
 def words(target: str, out: Path, *more: str) -> list[str]:
     small = [word for name, value in SMALL.items() for word in (f"--{name}", value)]
     return ["reproduce", target, "--data", "digits", "--steps", "3", "--jobs", "1", "--out", str(out), *small, *more]
+
+
+def write_result(run: StudyRun, **values: float | None) -> None:
+    """As if it had been trained and evaluated."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    save(run.config, run.folder / "config.yaml")
+    rows = [{"name": name, "value": value, "std": None, "protocol": {}} for name, value in values.items()]
+    run.evaluation.write_text(json.dumps(rows))
 
 
 def lines(out: Path, name: str) -> dict[str, dict]:
@@ -142,10 +152,11 @@ def test_runs_of_other_options_are_not_shown_beside_those_of_this_command(ablati
     assert list(lines(out, "table4")) == ["full", "raw"]
 
 
-def test_both_families_of_table2_are_trained_and_measured(tmp_path, capsys):
+def test_both_families_of_table2_are_trained_and_measured(ablation, tmp_path, capsys):
     out = tmp_path / "out"
+    shutil.copytree(ablation / REFERENCE_RUN, out / REFERENCE_RUN)
     asked = words("table2", out, "--rows", "simclr-fcj,ours")
-    killed = tiny.Command(tmp_path, *asked, die=("sao.reproduce.study", "measured", 2))
+    killed = tiny.Command(tmp_path, *asked, die=("sao.reproduce.study", "measured", 1))
     assert killed.wait() == -signal.SIGKILL
     trained = tiny.rows(out / "runs/ours-digits-seed0")
     assert trained[-1]["step"] == 3, "killed between training and evaluation"
@@ -193,7 +204,7 @@ def test_a_run_that_diverges_is_recorded_and_the_study_goes_on(ablation, tmp_pat
         return original(self, batch, number)
 
     monkeypatch.setattr(HingeGAN, "step", step)
-    shutil.copytree(ablation / "runs/supervised-digits-seed0", tmp_path / "out/runs/supervised-digits-seed0")
+    shutil.copytree(ablation / REFERENCE_RUN, tmp_path / "out" / REFERENCE_RUN)
     asked = words("table4", tmp_path / "out", "--rows", "hinge,raw")
     assert main(asked) == 0
     found = lines(tmp_path / "out", "table4")
@@ -275,8 +286,7 @@ def test_the_paper_stands_in_columns_of_its_own(tmp_path):
     """Of CIFAR-10 the paper has numbers; what it calls FID is no column of ours."""
     row = table4("cpu").rows[6]
     (run, *_) = [c for c in runs_of(table4("cpu"), [row], ["cifar10"], [0], SMALL, tmp_path) if c.row is row]
-    run.folder.mkdir()
-    run.evaluation.write_text('[{"name": "svm", "value": 0.5, "std": null, "protocol": {}}]')
+    write_result(run, svm=0.5)
     write_table(table4("cpu"), [run], tmp_path, "sao")
     *_, heading, _, line = (tmp_path / "table4.md").read_text().splitlines()
     papers = "fid (paper) | is (paper) | kmeans (paper) | parameters_d (paper) | parameters_g (paper)"
@@ -341,6 +351,10 @@ def test_the_reference_comes_with_rows_that_generate():
         ["table2", "--seeds", "x"],
         ["table2", "--out", "/dev/null/table2", "--data", "digits"],
         ["figure2", "--rows", "full"],
+        ["figure2", "--seeds", ""],
+        ["figure2", "--steps", "0"],
+        ["figure2", "--data.source", "digits"],
+        ["figure2", "--out", "/dev/null/figure2"],
         ["figure2", "--dry-run"],
         ["figure1", "--dry-run"],
         ["table2", "--no-search"],
@@ -381,7 +395,5 @@ def test_minutes_are_of_all_steps_and_of_no_evaluation(tmp_path):
 
 def test_a_number_that_was_not_finite_is_left_out(tmp_path):
     run = StudyRun(Row("x", "x"), "digits", tiny.config(), tmp_path, tmp_path)
-    values = {"svm": "0.5", "frechet_classifier": "null"}
-    rows = [f'{{"name": "{name}", "value": {value}, "std": null, "protocol": {{}}}}' for name, value in values.items()]
-    run.evaluation.write_text(f"[{', '.join(rows)}]")
+    write_result(run, svm=0.5, frechet_classifier=None)
     assert list(read_result(run)) == ["svm"]
