@@ -17,7 +17,7 @@ test: $(VENV)/.installed lint browser  ## install everything and run all tests b
 
 # One whole step of the method, the mathematics with its oracles, resuming, the evaluator, the map of imports, names in documents.
 QUICK := tests/test_objectives.py tests/test_smoothness.py tests/test_memory.py tests/test_randomness.py tests/test_imports.py \
-	tests/test_config.py tests/test_versions.py tests/methods/test_structural_step.py tests/training/test_checkpoint.py \
+	tests/config/test_config.py tests/test_versions.py tests/methods/test_structural_step.py tests/training/test_checkpoint.py \
 	tests/evaluation/test_svm.py tests/evaluation/test_kmeans.py tests/commands/test_options.py
 
 quick: $(VENV)/.installed       ## style and the most telling tests, in a minute: for a change of one file

@@ -29,13 +29,13 @@ from sao.cli import keep_freed_memory
 from sao.commands.reproduce import seeds_in
 from sao.config import Config, load_preset
 from sao.data.dataset import Dataset, Samples
-from sao.data.split import held_out_rows
 from sao.engine.features import extract
 from sao.errors import InputError
 from sao.evaluation import Features, evaluate
 from sao.methods import Method, structural
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder
+from sao.reproduce.study import within_training_part
 from sao.training.loop import Diverged
 from sao.training.run_data import open_config_data
 from sao.training.trainer import train_run
@@ -136,7 +136,7 @@ def finish(trial: Trial) -> dict[str, float]:
     warnings.simplefilter("ignore")  # a bank near the size of the data set
     dataset = open_config_data(trial.config).dataset
     if trial.hold_back:
-        dataset = held_back(dataset)
+        dataset = within_training_part(dataset, HELD_BACK)
     names = (*METRICS, *(MANIFOLD if trial.manifold else ()))
     started = time.process_time()
     try:
@@ -145,12 +145,6 @@ def finish(trial: Trial) -> dict[str, float]:
         return dict.fromkeys((*names, "minutes"), float("nan"))
     minutes = (time.process_time() - started) / 60  # of the processor, with the evaluations on the way
     return {**judged(method, dataset, names, trial.config.seed), "minutes": minutes}
-
-
-def held_back(dataset: Dataset) -> Dataset:
-    """The training part alone, a part of which takes the place of the test part."""
-    fitted, held = held_out_rows(len(dataset.train), dataset.train.labels, HELD_BACK, seed=0)
-    return Dataset(dataset.name, dataset.train.select(fitted), dataset.train.select(held))
 
 
 def judged(method: Method, dataset: Dataset, names: Sequence[str], seed: int) -> dict[str, float]:
@@ -169,27 +163,21 @@ def table(found: dict[tuple[str, str], list[dict[str, float]]]) -> str:
     names = list(next(iter(found.values()))[0])
     lines = ["| setting | value | " + " | ".join(names) + " | seeds |", "|---" * (3 + len(names)) + "|"]
     for (setting, value), results in found.items():
-        cells = []
+        shown = []
         for metric in names:
             values = [result[metric] for result in results]
             spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
-            cells.append(f"{np.mean(values):.3f}{spread}")
-        lines.append(f"| {setting} | {value} | {' | '.join(cells)} | {len(results)} |")
+            shown.append(f"{np.mean(values):.3f}{spread}")
+        lines.append(f"| {setting} | {value} | {' | '.join(shown)} | {len(results)} |")
     return "\n".join(lines)
 
 
-def parser_of(description: str | None) -> argparse.ArgumentParser:
-    """With what every study of a preset takes."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--preset", default="fashion16")
     parser.add_argument("--data", help="another data set than the preset's")
     parser.add_argument("--folder", type=Path, help="where the data set's files are")
-    return parser
-
-
-def main() -> None:
-    parser = parser_of(__doc__)
     parser.add_argument("--schedule", choices=("constant", "cosine"), help="of the learning rates (default: the preset's)")
     parser.add_argument("--try", dest="tried", action="append", default=[], help="a name and options: 'wide: method.bank 512'")
     parser.add_argument("--hold-back", action="store_true", help="judge on a part of the training part, kept out of training")

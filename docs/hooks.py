@@ -54,8 +54,8 @@ def moved(link: str, page: str) -> str:
 def option_tables() -> Iterator[str]:
     """Every option as tables, from the place where it is declared."""
     from sao.config import Config
+    from sao.config.help import option_lines
     from sao.methods import ENCODERS, METHODS
-    from sao.option_text import option_lines
 
     rows = list(option_lines(Config, ""))
     for group, field in Config.model_fields.items():

@@ -181,11 +181,10 @@ def _add_study(command: AddCommand) -> None:
         help="figure1: features of self-supervised systems, drawn; figure2: the double spirals, six panels and their numbers; "
         "table1: self-supervised systems; table2: augmentations; table3: clusters; table4: the objectives; "
         "table5: learning from a generator; samples: those of the appendix; "
-        "compare: ours beside the two-view learners on your own images; "
-        "clustering: ours beside raw inputs and deep clustering, judged alike",
+        "compare: ours beside the two-view learners on your own images",
     )
     reproduce.add_argument("--out", help="folder for runs and results (default: runs/TARGET, for tables runs/TARGET-SCALE)")
-    reproduce.add_argument("--seeds", help="for example 0,1,2; the first one is drawn (default: 0, clustering: 2,3,4)")
+    reproduce.add_argument("--seeds", default="0", help="for example 0,1,2; the first one is drawn (default: 0)")
     reproduce.add_argument("--controls", action="store_true", help="figure2: train every control too, for the table")
     reproduce.add_argument("--steps", type=int, help="steps of each run (default: the preset's)")
     reproduce.add_argument(
@@ -313,7 +312,7 @@ def _nearest(flag: str, command: str) -> str:
     import difflib
 
     from sao.config import Config
-    from sao.option_words import suggestion
+    from sao.config.overrides import suggestion
 
     subparsers = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
     flags = {known: known for known in subparsers.choices[command]._option_string_actions if known.startswith("--")}

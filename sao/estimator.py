@@ -15,11 +15,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sao import model as models
-from sao.automatic import choose_options
 from sao.config import Config, build, load_preset
-from sao.data.dataset import Dataset, Images, LARGEST_VALUE, Samples, Standardiser, Vectors
+from sao.config.auto import choose_options
+from sao.data.dataset import LARGEST_VALUE, Dataset, Images, Samples, Standardiser, Vectors
 from sao.data.files.objects import holds_pictures, pictures_of
-from sao.data.loader import Batches
 from sao.data.split import encode_labels
 from sao.engine.evaluate import Evaluation
 from sao.errors import InputError

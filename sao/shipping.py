@@ -9,13 +9,13 @@ from typing import Any, get_args
 from sao import __version__
 from sao import config as configuration
 from sao.config import Config, Data, Train, load_preset
+from sao.config.presets import preset_names
 from sao.data.named import NAMES
 from sao.engine.partial_method import PartialMethod, Use
 from sao.errors import InputError
 from sao.evaluation.result import read_json
 from sao.methods import FeatureName
 from sao.model import Model
-from sao.presets import preset_names
 from sao.training import checkpoint
 from sao.training.run_files import MARK
 from sao.training.run_folder import CONFIG, FACTS, FORMAT, DataFacts, Run

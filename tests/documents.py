@@ -204,7 +204,7 @@ def _small_options(arguments: list[str]) -> list[str]:
     """Those that the method and the encoder of a training have."""
     from sao import cli
     from sao.config import Config, load_preset
-    from sao.option_words import option_names
+    from sao.config.overrides import option_names
 
     others, options = cli._split_options(arguments)
     parsed, _ = cli.build_parser().parse_known_args(others)

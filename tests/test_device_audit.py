@@ -8,12 +8,12 @@ import torch
 from device_audit import BESIDE_THE_BATCH, META, HostRead, LeftBehind, audited, batch_of, built, fused_optimisers, moved
 
 from sao.config import Config, build, load_preset
+from sao.config.presets import preset_names
 from sao.data.loader import Batches
 from sao.engine.features import extract
 from sao.methods import METHODS, Batch, Method, generative
 from sao.methods.supervised import Supervised
 from sao.networks import layers
-from sao.presets import preset_names
 from sao.training.step import make_step
 
 # What a preset trains on: shape of a sample, samples, classes.

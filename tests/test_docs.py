@@ -15,8 +15,8 @@ from documents import ROOT, Reader, Wrong
 
 from sao.cli import build_parser
 from sao.config import Config
-from sao.option_words import every_option
-from sao.presets import preset_names
+from sao.config.overrides import every_option
+from sao.config.presets import preset_names
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 GROUPS = "|".join(sorted({name.split(".")[0] for name in every_option(Config) if "." in name}))
@@ -173,7 +173,7 @@ def test_another_spelling_is_noticed():
 
 
 def test_every_preset_says_its_command_and_that_command_exists():
-    from sao.config import preset_text
+    from sao.config.presets import preset_text
 
     for name in preset_names():
         (command,) = re.findall(r"^# command: sao (.*?)(?:  +\(.*)?$", preset_text(name), re.MULTILINE)

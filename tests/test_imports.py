@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ LINES: list[set[str]] = [
     {"methods"},
     {"config"},
     {"engine", "training"},
-    {"model", "automatic"},
+    {"model", "config.auto"},
     {"other_runs"},
     {"benchmark", "export", "report", "shipping"},
     {"training.summary", "training.trainer"},
@@ -29,17 +30,17 @@ LINES: list[set[str]] = [
 # Small modules that know nothing of the rest; presets and models are data.
 ANYWHERE = {
     "errors",
-    "options",
-    "option_words",
-    "option_text",
+    "config.types",
+    "config.overrides",
+    "config.help",
+    "config.presets",
     "files",
     "machine",
     "npz",
     "torchvision_import",
-    "presets",
     "models",
-    "py.typed",
 }
+PARTS = set().union(*LINES, ANYWHERE)
 TORCH_ALONE = LINES[0] | LINES[1]
 ALLOWED_SIDEWAYS = {"networks": {"distributed", "networks", "precision"}, "objectives": {"precision"}}
 
@@ -63,20 +64,17 @@ def imported(source: str, package: str) -> set[str]:
 
 def parts(names: set[str]) -> set[str]:
     """The parts of the package among imported names: sao.networks.resnet.Block → networks."""
-    return {name.split(".")[1] for name in names if name.startswith("sao.")}
+    return {part_of(name.split(".")[1:]) for name in names if name.startswith("sao.")}
 
 
-def parts_by_line(names: set[str]) -> set[str]:
-    """The same, but a module that has a line of its own is told apart from its package."""
-    own = {part for part in set().union(*LINES) if "." in part}
-    found = {next((part for part in own if f"{name}.".startswith(f"sao.{part}.")), name) for name in names}
-    return (found & own) | parts(found - own)
+def part_of(words: Sequence[str]) -> str:
+    return next((part for part in (".".join(words[:2]), words[0]) if part in PARTS), words[0])
 
 
 def modules(part: str) -> list[Path]:
-    single = PACKAGE / f"{part.replace('.', '/')}.py"
-    own = {PACKAGE / f"{one.replace('.', '/')}.py" for line in LINES for one in line if "." in one}
-    return [single] if single.exists() else sorted(set((PACKAGE / part).rglob("*.py")) - own)
+    path = PACKAGE / part.replace(".", "/")
+    there = [path.with_suffix(".py")] if path.with_suffix(".py").exists() else sorted(path.rglob("*.py"))
+    return [one for one in there if part_of(one.relative_to(PACKAGE).with_suffix("").parts) == part]
 
 
 def imports_of(path: Path) -> set[str]:
@@ -92,13 +90,15 @@ def test_the_reader_sees_every_way_to_import():
 import sao.training.loop as loop
 from sao import cli
 from sao.methods.structural import Structural
+from sao.config import Config
+from sao.config.types import Strict
 from ..commands import train
 from . import sibling
 def late():
-    from sao.reproduce import tables
+    from sao.reproduce import table1
     importlib.import_module("sao.estimator")
 """
-    expected = {"training", "cli", "methods", "commands", "data", "reproduce", "estimator"}
+    expected = {"config", "config.types", "training", "cli", "methods", "commands", "data", "reproduce", "estimator"}
     assert parts(imported(source, "sao.data")) == expected
 
 
@@ -111,18 +111,18 @@ def test_modules_of_a_method_are_known():
 
 def test_every_part_of_the_package_has_its_line():
     there = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if not path.name.startswith("__pycache__")}
-    assert there == {part for part in set().union(*LINES) if "." not in part} | ANYWHERE
+    assert there == {part.split(".")[0] for part in PARTS} | {"py.typed"}
+    assert all(modules(part) for part in PARTS)
 
 
 @pytest.mark.parametrize("part", sorted(set().union(*LINES[:-1])))
 def test_no_part_imports_from_below(part):
     below = set().union(*LINES[line_of(part) + 1 :])
-    wrong = {path.name: parts_by_line(imports_of(path)) & below for path in modules(part)}
-    assert modules(part)
+    wrong = {path.name: parts(imports_of(path)) & below for path in modules(part)}
     assert not {name: found for name, found in wrong.items() if found}
 
 
-@pytest.mark.parametrize("part", sorted(ANYWHERE - {"py.typed"}))
+@pytest.mark.parametrize("part", sorted(ANYWHERE))
 def test_small_modules_know_nothing_of_the_rest(part):
     (path,) = modules(part)
     assert parts(imports_of(path)) <= ANYWHERE
@@ -140,8 +140,8 @@ def test_the_mathematics_imports_torch_alone(part):
 # Methods may be named in their folder, where rows of a table are defined, and where one of them is arranged literally.
 NAMED_IN = (
     "methods/",
-    "reproduce/tables/table",
-    "reproduce/tables/cells.py",
+    "reproduce/table",
+    "reproduce/rows.py",
     "reproduce/figure2/",
     "benchmark/literal.py",
     "benchmark/reference.py",
@@ -164,7 +164,8 @@ def test_methods_are_not_told_apart_outside_their_folder(path):
         return
     text = path.read_text(encoding="utf-8")
     special = {name for name in imports_of(path) if module_of_a_method(name)}
-    assert special <= ({"sao.methods.structural"} if path.name == "config.py" else set()), "the default method alone"
+    default = {"sao.methods.structural"} if path == PACKAGE / "config/schema.py" else set()
+    assert special <= default, "the default method alone"
     names = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
     assert not names & set(METHODS), "compare what a method says of itself, not its name"
     assert not re.search(r"isinstance\((\w+\.)?(method|learner)\b", text)

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 from sao.config import Config
-from sao.option_words import every_option
+from sao.config.overrides import every_option
 
 pytest.importorskip("material", reason="the extra `docs` is not installed: the site is not built")
 ROOT = Path(__file__).parents[1]

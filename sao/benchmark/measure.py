@@ -1,12 +1,14 @@
 """Measurements of one machine in one run. Times on a shared machine are noisy, so what is compared is measured in turns."""
 
 import json
+import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,9 +19,11 @@ from torch.utils.flop_counter import flop_registry
 
 from sao.benchmark.literal import literal
 from sao.config import Config
+from sao.config import build as build_config
 from sao.errors import InputError
 from sao.memory import MemoryBank
 from sao.methods import Batch, Method
+from sao.training.device import set_threads
 
 PHASES = (
     "data",
@@ -149,12 +153,33 @@ def ceiling(method: Method, inputs: Tensor, seconds: float = 2.0) -> dict[str, f
 def peak_memory(config: Config, shape: tuple[int, ...], samples: int, arrangement: str) -> float:
     """Peak resident gigabytes of a process of its own that makes two steps."""
     request = {"config": config.model_dump(mode="json"), "shape": shape, "samples": samples, "arrangement": arrangement}
-    command = [sys.executable, "-m", "sao.benchmark.memory"]
+    command = [sys.executable, "-m", "sao.benchmark.measure"]
     done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
         raise InputError(f"the process that measures memory ended with code {done.returncode}: {last}; try a smaller --batch")
     return float(done.stdout.splitlines()[-1])
+
+
+def _answer_peak_memory() -> None:
+    """In that process: the request is read from standard input, the answer written to output."""
+    request = json.load(sys.stdin)
+    config, shape = build_config(request["config"]), tuple(request["shape"])
+    set_threads(config.train.threads)
+    method = build(config, shape, request["samples"], request["arrangement"])
+    batch = random_batch(config, shape)
+    for step in range(2):
+        method.learn(batch, step)
+    print(_peak_gigabytes())
+
+
+def _peak_gigabytes() -> float:
+    """Linux hands the peak of the parent on to a child in getrusage, but not in /proc."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(peak.split()[1]) / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 class _FlopCount(TorchDispatchMode):
@@ -191,3 +216,7 @@ def _fastest(function: Callable[[], object], seconds: float) -> float:
         function()
         best = min(best, time.perf_counter() - started)
     return best
+
+
+if __name__ == "__main__":
+    _answer_peak_memory()

@@ -148,7 +148,7 @@ def for_data(config: Config, by_hand: dict[str, str] | None = None) -> tuple[Con
         samples, size, channels, *_ = known[source]
         size = config.data.size or size
         return config, (channels, size, size), samples
-    from sao.automatic import choose_options
+    from sao.config.auto import choose_options
     from sao.training.run_data import open_config_data
 
     train = open_config_data(config).dataset.train

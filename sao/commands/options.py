@@ -17,8 +17,8 @@ def run(arguments: Namespace) -> None:
 
 def _lines(group: str | None) -> Iterator[str]:
     from sao.config import Config
+    from sao.config.overrides import every_option, nearest
     from sao.methods import ENCODERS, METHODS
-    from sao.option_words import every_option, nearest
 
     if group is None:
         yield from _overview()
@@ -61,8 +61,8 @@ def _overview() -> Iterator[str]:
 def _group(name: str) -> Iterator[str]:
     """One of the groups of the configuration, or an option that is in none."""
     from sao.config import Config
+    from sao.config.help import option_lines
     from sao.methods import ENCODERS, METHODS
-    from sao.option_text import option_lines
 
     field = Config.model_fields[name]
     members = {"method": METHODS, "encoder": ENCODERS}.get(name)
@@ -77,7 +77,7 @@ def _group(name: str) -> Iterator[str]:
 
 
 def _member(kind: str, member: type) -> Iterator[str]:
-    from sao.option_text import option_lines
+    from sao.config.help import option_lines
 
     yield f"--{kind} {member.model_fields['name'].default}: {_first_line(member)}"
     yield from _shown(option_lines(member, f"{kind}."))
@@ -86,8 +86,8 @@ def _member(kind: str, member: type) -> Iterator[str]:
 def _single(word: str) -> Iterator[str]:
     """An option by its whole name, in whichever method it is."""
     from sao.config import Config
+    from sao.config.help import option_lines
     from sao.methods import ENCODERS, METHODS
-    from sao.option_text import option_lines
 
     rows = list(option_lines(Config, ""))
     for kind, members in (("method", METHODS), ("encoder", ENCODERS)):

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from sao.presets import preset_names, preset_text
+from sao.config.presets import preset_names, preset_text
 
 
 def run(arguments: Namespace) -> None:

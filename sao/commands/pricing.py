@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sao.automatic import choose_options
 from sao.config import Config
+from sao.config.auto import choose_options
 from sao.data.dataset import Dataset, Frames, Images
 from sao.data.files.open import Opened
 from sao.data.files.reading import FRAME

@@ -8,7 +8,6 @@ from sao.commands.output import warn, writable
 from sao.errors import InputError
 
 if TYPE_CHECKING:  # torch comes with it
-    from sao.data.dataset import Dataset
     from sao.report.build import Shown
     from sao.training.run_folder import Run
 

@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 from sao.errors import InputError
@@ -17,31 +18,36 @@ TARGETS = {
     "table1": {*TABLE, "no_search", "search_on", "rates"},
     **dict.fromkeys(("table2", "table3", "table4", "table5", "samples"), TABLE),
     "compare": {"data", "rows", "dry_run"},
-    "clustering": {"data", "rows", "dry_run"},
 }
 
 
-SEEDS = {"clustering": "2,3,4"}  # of the report: settings were chosen on 0 and 1
-
-
 def run(arguments: Namespace) -> int:
+    if arguments.target == "clustering":  # until the release after 0.3
+        raise InputError("clustering is a benchmark now, in the repository of sao: python benchmarks/clusterings")
     if arguments.target not in TARGETS:
         raise InputError(f"there is no {arguments.target!r} to reproduce; there is: {', '.join(TARGETS)}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("sao reproduce starts processes of its own: leave torchrun out, and give --jobs")
     _check_taken(arguments)
-    seeds = seeds_in(arguments.seeds if arguments.seeds is not None else SEEDS.get(arguments.target, "0"))
-    options = dict(arguments.options)
-    if arguments.steps is not None:
-        options["train.steps"] = str(_positive("--steps", arguments.steps))
-    if arguments.jobs is not None:
-        _positive("--jobs", arguments.jobs)
+    seeds, options = seeds_in(arguments.seeds), options_of(arguments, arguments.options)
+    make = {"figure1": _figure1, "figure2": _figure2, "compare": _compare}.get(arguments.target, _table)
+    return guarded(lambda: make(arguments, seeds, options))
+
+
+def options_of(arguments: Namespace, options: dict[str, str]) -> dict[str, str]:
+    """Options by hand, with --steps; --jobs is checked too."""
+    for flag in ("steps", "jobs"):
+        if (value := getattr(arguments, flag)) is not None and value < 1:
+            raise InputError(f"--{flag} must be at least 1, got {value}")
+    return options if arguments.steps is None else {**options, "train.steps": str(arguments.steps)}
+
+
+def guarded(make: Callable[[], None]) -> int:
+    """The exit code of a study, and a line about what ended it early."""
     from sao.training.loop import Diverged, Interrupted
 
     try:
-        others = {"figure1": _figure1, "figure2": _figure2, "compare": _compare, "clustering": _clustering}
-        make = others.get(arguments.target, _table)
-        make(arguments, seeds, options)
+        make()
     except (Interrupted, KeyboardInterrupt):
         print("sao: stopped; the same command goes on from here", file=sys.stderr)
         return 130
@@ -63,9 +69,9 @@ def _figure2(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
 def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
     study, processes = _study(arguments, arguments.target, seeds, options)
     if arguments.dry_run:
-        from sao.reproduce.tables.price import price_study
+        from sao.reproduce.price import price_study
 
-        price_study([*study.trials(), *study.cells()], processes)
+        price_study([*study.trials(), *study.runs()], processes)
     else:
         study.make(_command(), processes)
 
@@ -73,9 +79,9 @@ def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> N
 def _figure1(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
     """Of rows of Table 1, which are trained where they are not, and of runs that are there."""
     from sao.reproduce.figure1 import Source, draw
-    from sao.reproduce.tables.table1 import FIGURE1
+    from sao.reproduce.table1 import FIGURE1
 
-    given = [Path(word) for word in _words("--runs", arguments.runs) or []]
+    given = [Path(word) for word in words_in("--runs", arguments.runs) or []]
     if given and arguments.rows is None:
         unused = [flag for flag in ("scale", "data", "no_search", "search_on", "rates") if getattr(arguments, flag)]
         for name in [*(flag.replace("_", "-") for flag in unused), *options]:
@@ -84,68 +90,46 @@ def _figure1(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
         return
     arguments.rows = arguments.rows or ",".join(FIGURE1)
     study, processes = _study(arguments, "table1", seeds[:1], options)
-    order = _words("--rows", arguments.rows) or []
-    cells = sorted(study.make(_command(), processes), key=lambda cell: order.index(cell.row.name))
+    order = words_in("--rows", arguments.rows) or []
+    runs = sorted(study.make(_command(), processes), key=lambda run: order.index(run.row.name))
     for data in study.data:
-        panels = [Source(cell.folder, cell.row.title) for cell in cells if cell.data == data and cell.row.kind == "trained"]
+        panels = [Source(run.folder, run.row.title) for run in runs if run.data == data and run.row.kind == "trained"]
         draw([*panels, *(Source(path, path.name) for path in given)], study.out, f"figure1-{data}", _command())
 
 
 def _compare(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
-    from sao.reproduce.tables.compare import comparison
+    from sao.reproduce.compare import comparison
 
     if arguments.data is None:
         raise InputError("sao reproduce compare needs --data: a folder or archive of images, or an array of them")
-    rows = _words("--rows", arguments.rows)
-    table, cells = comparison(arguments.data, rows, seeds, options, arguments.out)
-    out, processes = cells[0].folder.parents[1], arguments.jobs or _at_a_time("cpu")
+    rows = words_in("--rows", arguments.rows)
+    table, runs = comparison(arguments.data, rows, seeds, options, arguments.out)
+    out, processes = runs[0].folder.parents[1], arguments.jobs or at_a_time("cpu")
     if arguments.dry_run:
-        from sao.reproduce.tables.price import price_study
+        from sao.reproduce.price import price_study
 
-        price_study(cells, processes)
+        price_study(runs, processes)
         return
-    from sao.reproduce.tables.study import reproduce
+    from sao.reproduce.study import reproduce
 
-    reproduce(table, cells, cells, out, _command(), processes)
-
-
-def _clustering(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
-    from sao.reproduce.clustering.benchmark import benchmark, check_installed
-    from sao.reproduce.clustering.study import make
-    from sao.reproduce.tables.cells import check_options, chosen_data, chosen_rows
-    from sao.reproduce.tables.study import Study
-
-    table = benchmark()
-    data = chosen_data(table, _words("--data", arguments.data))
-    rows = chosen_rows(table, _words("--rows", arguments.rows), data)
-    check_options(table, rows, options)
-    check_installed(rows)
-    study = Study(table, rows, data, seeds, options, Path(arguments.out or "runs/clustering"))
-    processes = arguments.jobs or _at_a_time("cpu")
-    if arguments.dry_run:
-        from sao.reproduce.tables.price import price_study
-
-        price_study(study.cells(), processes)
-    else:
-        make(study, _command(), processes)
+    reproduce(table, runs, runs, out, _command(), processes)
 
 
 def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str, str]):
     """What the command asks for of a table, and how many runs go at a time."""
-    from sao.reproduce.tables.cells import check_options, chosen_data, chosen_rows
-    from sao.reproduce.tables.search import check_scores, read_scores
-    from sao.reproduce.tables.study import Study
-    from sao.reproduce.tables.table1 import table1
-    from sao.reproduce.tables.table2 import table2
-    from sao.reproduce.tables.table3 import table3
-    from sao.reproduce.tables.table4 import samples, table4
-    from sao.reproduce.tables.table5 import table5
+    from sao.reproduce.rows import check_options, chosen_data, chosen_rows
+    from sao.reproduce.study import Study, check_scores, read_scores
+    from sao.reproduce.table1 import table1
+    from sao.reproduce.table2 import table2
+    from sao.reproduce.table3 import table3
+    from sao.reproduce.table4 import samples, table4
+    from sao.reproduce.table5 import table5
 
     tables = {"table1": table1, "table2": table2, "table3": table3, "table4": table4, "table5": table5, "samples": samples}
     scale = arguments.scale or "cpu"
     table = tables[name](scale)
-    data = chosen_data(table, _words("--data", arguments.data))
-    rows = chosen_rows(table, _words("--rows", arguments.rows), data)
+    data = chosen_data(table, words_in("--data", arguments.data))
+    rows = chosen_rows(table, words_in("--rows", arguments.rows), data)
     check_options(table, rows, options)
     out = Path(arguments.out or f"runs/{table.name}-{scale}")
     search_on = None if arguments.search_on is None else chosen_data(table, [arguments.search_on])[0]
@@ -160,7 +144,7 @@ def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str,
         search_on = search_on or (searched.pop() if len(searched) == 1 else None)
         check_scores(scores, rows, data if search_on is None else [search_on], arguments.rates)
     study = Study(table, rows, data, seeds, options, out, not arguments.no_search, search_on, scores)
-    return study, arguments.jobs or _at_a_time(scale)
+    return study, arguments.jobs or at_a_time(scale)
 
 
 def _check_taken(arguments: Namespace) -> None:
@@ -170,7 +154,7 @@ def _check_taken(arguments: Namespace) -> None:
             raise InputError(f"sao reproduce {arguments.target} does not take --{flag.replace('_', '-')}")
 
 
-def _at_a_time(scale: str) -> int:
+def at_a_time(scale: str) -> int:
     """Runs: one for each GPU. Without one, narrow networks have a core each, and the paper's have all cores to themselves."""
     import torch
 
@@ -181,7 +165,7 @@ def _command() -> str:
     return shlex.join(["sao", *sys.argv[1:]])
 
 
-def _words(flag: str, text: str | None) -> list[str] | None:
+def words_in(flag: str, text: str | None) -> list[str] | None:
     words = None if text is None else [word.strip() for word in text.split(",") if word.strip()]
     if words == []:
         raise InputError(f"{flag} is empty: give names with commas between them, or leave it out")
@@ -193,9 +177,3 @@ def seeds_in(text: str) -> list[int]:
     if not all(word.isascii() and word.isdigit() for word in words):
         raise InputError(f"--seeds takes whole numbers with commas between them, for example 0,1,2; got {text!r}")
     return list(dict.fromkeys(int(word) for word in words))
-
-
-def _positive(flag: str, value: int) -> int:
-    if value < 1:
-        raise InputError(f"{flag} must be at least 1, got {value}")
-    return value

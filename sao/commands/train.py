@@ -6,8 +6,8 @@ from pathlib import Path
 from sao import config as configuration
 from sao.commands.output import exit_code
 from sao.config import Config
+from sao.config.presets import preset_names
 from sao.errors import InputError
-from sao.presets import preset_names
 
 
 def run(arguments: Namespace) -> int:

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from sao import distributed, randomness
-from sao.options import Fraction, Int, NonNegativeFloat, Probability, Strict
+from sao.config.types import Fraction, Int, NonNegativeFloat, Probability, Strict
 
 JITTERED = 0.8  # probability that the colours of an image are changed at all
 BLUR_SIGMA = (0.1, 2.0)  # pixels

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.profiler import record_function
 
 from sao import distributed
+from sao.config.types import Decay, PositiveInt
 from sao.data.augmentation import Augmentation
 from sao.methods.architecture import GeneratorOptions
 from sao.methods.discriminator_passes import DiscriminatorPasses, Part
@@ -20,7 +21,6 @@ from sao.methods.method import Batch, Context, MethodOptions, Scalars, total
 from sao.methods.optimisers import AdamW, DecayedAdamW
 from sao.methods.players import normal_rows
 from sao.networks import Discriminator, Generator, MovingAverage
-from sao.options import Decay, PositiveInt
 
 
 class AdversarialOptions(MethodOptions):

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from torch import nn
 
+from sao.config.types import Decay, Int, PositiveInt, Strict
 from sao.errors import InputError
 from sao.methods.diffusers_import import import_unet
 from sao.methods.timm_import import transformer_block
@@ -25,7 +26,6 @@ from sao.networks import (
 from sao.networks.spectral import normalise_spectrally
 from sao.networks.unet import UNet
 from sao.networks.vit import VisionTransformer
-from sao.options import Decay, Int, PositiveInt, Strict
 
 Shape = tuple[int, ...]
 

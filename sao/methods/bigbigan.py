@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sao import distributed
+from sao.config.types import Decay, PositiveFloat, PositiveInt
 from sao.data.augmentation import Augmentation
 from sao.methods.architecture import GeneratorOptions, encoder_for, image_shape
 from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars, total
@@ -19,7 +20,6 @@ from sao.methods.players import frozen, images_only, normal_rows
 from sao.methods.views import spread
 from sao.networks import MovingAverage
 from sao.networks.bigbigan import ImageTower, JointDiscriminator, LatentEncoder
-from sao.options import Decay, PositiveFloat, PositiveInt
 
 SCORES: tuple[str, ...] = ("image", "latent", "joint")
 

@@ -7,12 +7,12 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from sao.config.types import PositiveInt
 from sao.data.augmentation import Augmentation
 from sao.methods.architecture import encoder_for
 from sao.methods.method import Context, Scalars
 from sao.methods.views import WEAKER, WEAKER_SOLARISED, PartneredViews, PartnerOptions, Parts, cross_views
 from sao.networks import ProjectionHead
-from sao.options import PositiveInt
 
 
 class Options(PartnerOptions):

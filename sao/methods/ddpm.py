@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sao import distributed, randomness
+from sao.config.types import Decay, Int, PositiveFloat
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods.architecture import UNetOptions
@@ -17,7 +18,6 @@ from sao.methods.optimisers import AdamW
 from sao.methods.players import normal_rows
 from sao.networks import MovingAverage
 from sao.networks.unet import UNet
-from sao.options import Decay, Int, PositiveFloat
 
 
 class Optimiser(AdamW):

@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from sao.config.types import Decay, NonNegativeFloat, PositiveFloat, PositiveInt, Strict
 from sao.data.augmentation import Augmentation
 from sao.methods.architecture import encoder_for
 from sao.methods.method import Batch, Context, Scalars
@@ -22,7 +23,6 @@ from sao.methods.views import (
     soft_cross_entropy,
 )
 from sao.networks import Prototypes
-from sao.options import Decay, NonNegativeFloat, PositiveFloat, PositiveInt, Strict
 
 
 class WarmUp(Strict):

@@ -6,11 +6,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sao import objectives
+from sao.config.types import NonNegativeFloat, PositiveFloat, PositiveInt
 from sao.methods.adversarial import Adversarial, AdversarialOptions, Side
 from sao.methods.architecture import discriminator_for
 from sao.methods.method import Context, Scalars
 from sao.networks import Discriminator
-from sao.options import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
 class Options(AdversarialOptions):

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from sao import distributed, randomness
+from sao.config.types import Decay, Fraction, NonNegativeFloat, PositiveInt, Strict
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods.architecture import ViTOptions, check_tokens
@@ -15,7 +16,6 @@ from sao.methods.optimisers import AdamW
 from sao.methods.timm_import import transformer_block
 from sao.methods.views import spread
 from sao.networks.vit import PatchDecoder, VisionTransformer
-from sao.options import Decay, Fraction, NonNegativeFloat, PositiveInt, Strict
 
 FLAT = 1e-6  # added to the variance of a patch, which may be of one colour
 

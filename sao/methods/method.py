@@ -13,13 +13,13 @@ from torch.autograd.profiler import record_function
 from torch.optim import Optimizer
 
 from sao import distributed
+from sao.config.types import Strict
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
 from sao.methods.compiled import Compiled, Function, as_it_is
 from sao.methods.health import Health
 from sao.methods.stages import with_stages
 from sao.networks import MovingAverage
 from sao.networks.cpu import portable
-from sao.options import Strict
 from sao.precision import cheaper
 
 Scalars = dict[str, Tensor]

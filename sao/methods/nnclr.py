@@ -9,13 +9,13 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import functional as F
 
+from sao.config.types import PositiveFloat, PositiveInt
 from sao.data.augmentation import Augmentation
 from sao.memory import Queue
 from sao.methods.architecture import encoder_for
 from sao.methods.method import Context, Scalars
 from sao.methods.views import WEAKER, WEAKER_SOLARISED, Parts, TwoViews, ViewsOptions, cross_views
 from sao.networks import ProjectionHead
-from sao.options import PositiveFloat, PositiveInt
 
 
 class Options(ViewsOptions):

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from sao.options import Decay, NonNegativeFloat, PositiveFloat, Strict
+from sao.config.types import Decay, NonNegativeFloat, PositiveFloat, Strict
 
 MOMENTUM = 0.9
 TRUST = 0.02  # share of a weight's own length that LARS may move it by

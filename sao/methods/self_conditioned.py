@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao import distributed, randomness
+from sao.config.types import Decay, PositiveFloat, PositiveInt
 from sao.errors import InputError
 from sao.methods.architecture import image_shape
 from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars, TrainingData, evaluating
@@ -22,7 +23,6 @@ from sao.methods.reclustering import cluster_again, cluster_anew, means_of, near
 from sao.methods.views import spread
 from sao.networks import Discriminator
 from sao.networks.self_conditioned import ClusterGenerator, ConvolutionalEncoder
-from sao.options import Decay, PositiveFloat, PositiveInt
 
 CHUNK = 256  # images that are embedded at a time to be clustered
 

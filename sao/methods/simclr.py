@@ -5,11 +5,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from sao.config.types import PositiveFloat, PositiveInt
 from sao.methods.architecture import encoder_for
 from sao.methods.lightly_import import import_lightly
 from sao.methods.method import Context, Scalars
 from sao.methods.views import Parts, TwoViews, ViewsOptions, nt_xent
-from sao.options import PositiveFloat, PositiveInt
 
 
 class Options(ViewsOptions):

@@ -9,11 +9,11 @@ from torch.autograd.profiler import record_function
 from torch.nn import functional as F
 
 from sao import objectives
+from sao.config.types import NonNegativeFloat, PositiveFloat, PositiveInt
 from sao.memory import MemoryBank
 from sao.methods.adversarial import Adversarial, AdversarialOptions, Side
 from sao.methods.architecture import discriminator_for
 from sao.methods.method import Context, Scalars
-from sao.options import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
 class Options(AdversarialOptions):

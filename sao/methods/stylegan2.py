@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sao import distributed
+from sao.config.types import Decay, NonNegativeFloat, PositiveFloat, PositiveInt, Probability
 from sao.data.adaptive import augmented, draws_for
 from sao.methods.architecture import image_shape
 from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars
@@ -21,7 +22,6 @@ from sao.methods.views import spread
 from sao.networks import MovingAverage
 from sao.networks.stylegan2 import StyleGenerator
 from sao.networks.stylegan2_discriminator import StyleDiscriminator
-from sao.options import Decay, NonNegativeFloat, PositiveFloat, PositiveInt, Probability
 
 GENERATOR_PENALTY_EVERY = 4  # its penalty is not used here, but the authors keep the learning rate that belongs to it
 

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao import distributed
+from sao.config.types import Decay
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods.architecture import encoder_for
 from sao.methods.method import Batch, Context, Method, MethodOptions, Scalars
 from sao.methods.optimisers import ClassifierAdamW
 from sao.networks import Discriminator, Encoder, MovingAverage
-from sao.options import Decay
 
 
 class Options(MethodOptions):

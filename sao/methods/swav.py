@@ -8,13 +8,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from sao.config.types import Int, NonNegativeFloat, PositiveFloat, PositiveInt
 from sao.data.augmentation import SmallAugmentation
 from sao.memory import Queue
 from sao.methods.architecture import encoder_for
 from sao.methods.method import Batch, Context, Scalars
 from sao.methods.views import Parts, TwoViews, ViewsOptions, soft_cross_entropy
 from sao.networks import ProjectionHead, Prototypes
-from sao.options import Int, NonNegativeFloat, PositiveFloat, PositiveInt
 
 
 class SmallViews(SmallAugmentation):

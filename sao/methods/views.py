@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao import distributed
+from sao.config.types import Decay
 from sao.data.augmentation import Augmentation
 from sao.methods.method import Batch, Context, Method, MethodOptions, Scalars, evaluating
 from sao.methods.optimisers import ViewsOptimiser
 from sao.networks import Discriminator, Encoder, MovingAverage, Partner
-from sao.options import Decay
 
 # Of the published recipes for CIFAR-10 and CIFAR-100.
 SYMMETRIC = Augmentation(crop=0.08, jitter=(0.8, 0.8, 0.8, 0.2), grey=0.2, blur=0.5, flip=True)

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from sao.config.overrides import nearest
 from sao.errors import InputError
-from sao.option_words import nearest
 
 FOLDER = Path(__file__).parent
 CONFIG = "config.yaml"  # that of a run, which every model has too

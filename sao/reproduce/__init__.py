@@ -1,1 +1,1 @@
-"""Tables and figures of the paper, each as one command."""
+"""Tables and figures of the paper, each one command. Of a table: rows → runs (row, data set, seed) → numbers → files."""

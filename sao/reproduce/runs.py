@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from sao.config import Config
-from sao.data.dataset import Dataset
 from sao.errors import InputError
 from sao.training.run_folder import Run
 

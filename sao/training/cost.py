@@ -9,7 +9,6 @@ import torch
 
 from sao.config import Config, build
 from sao.data.dataset import Dataset, Samples
-from sao.data.loader import Batches
 from sao.engine.evaluate import VALIDATED
 from sao.engine.evaluation_cost import predicted_memory, predicted_seconds
 from sao.machine import held_memory, peak_memory, reset_peak_memory, usable_memory

@@ -5,9 +5,9 @@ from typing import Any
 
 from sao import distributed, processes
 from sao.config import Config
-from sao.data.open import open_data
-from sao.data.sources import NAMES
-from sao.data.user_files import Opened, Readable, open_path
+from sao.data.files.open import Opened, open_data, open_path
+from sao.data.files.reading import Readable
+from sao.data.named import NAMES
 from sao.errors import InputError
 from sao.training.bar import Bar
 from sao.training.run_folder import DataFacts, Run

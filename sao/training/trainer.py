@@ -16,10 +16,11 @@ import torch
 
 from sao import config as configuration
 from sao import distributed, processes
-from sao.automatic import choose_options_and_time
 from sao.config import Config
-from sao.data.samples import Dataset
-from sao.data.user_files import Opened, Readable
+from sao.config.auto import choose_options_and_time
+from sao.data.dataset import Dataset
+from sao.data.files.open import Opened
+from sao.data.files.reading import Readable
 from sao.errors import InputError
 from sao.methods import Method
 from sao.model import Model

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from sao.data.samples import Dataset, Images
+from sao.data.dataset import Dataset, Images
 from sao.engine.evaluate import LEARNT, VALIDATED, measure, representations
 from sao.engine.features import extract_together
 from sao.engine.pictures import decoded, to_pixels

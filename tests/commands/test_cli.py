@@ -10,8 +10,8 @@ import pytest
 from sao import cli
 from sao.cli import build_parser, main
 from sao.config import load_preset
+from sao.config.presets import preset_names
 from sao.machine import usable_cores
-from sao.presets import preset_names
 
 
 def refused(capsys, *arguments: str) -> str:

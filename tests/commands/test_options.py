@@ -6,9 +6,9 @@ import pytest
 
 from sao.cli import main
 from sao.config import Config
+from sao.config.help import option_lines
+from sao.config.overrides import every_option
 from sao.methods import ENCODERS, METHODS
-from sao.option_text import option_lines
-from sao.option_words import every_option
 
 
 def shown(capsys, *arguments: str) -> str:

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from sao.cli import main
-from sao.reproduce.tables.compare import comparison
-from sao.reproduce.tables.table1 import TWO_VIEWS
+from sao.reproduce.compare import comparison
+from sao.reproduce.table1 import TWO_VIEWS
 from sao.training.run_folder import Run
 
 DRAWS = np.random.default_rng(0)
@@ -56,20 +56,20 @@ def test_rows_are_trained_with_what_fits_the_data_and_measured(pictures, tmp_pat
     assert "# Comparison on birds" in (out / "compare.md").read_text()
     capsys.readouterr()
     assert main(words(pictures, out, "--rows", "byol,ours,raw")) == 0
-    assert "3 cells, 3 of them done already" in capsys.readouterr().out
+    assert "3 runs, 3 of them done already" in capsys.readouterr().out
 
 
 def test_every_row_can_be_built(pictures, tmp_path):
     import torch
 
-    _, cells = comparison(str(pictures), None, [0, 1], {"train.steps": "2", "data.held_out": "0.4"}, str(tmp_path))
-    assert pickle.loads(pickle.dumps(cells)) == cells, "they are sent to processes"
+    _, runs = comparison(str(pictures), None, [0, 1], {"train.steps": "2", "data.held_out": "0.4"}, str(tmp_path))
+    assert pickle.loads(pickle.dumps(runs)) == runs, "they are sent to processes"
     names = [*TWO_VIEWS, "ours", "raw", "untrained", "supervised"]
-    assert [(cell.row.name, cell.config.seed) for cell in cells] == [(name, seed) for name in names for seed in (0, 1)]
-    for cell in cells:
-        assert cell.config.train.batch <= 36
+    assert [(run.row.name, run.config.seed) for run in runs] == [(name, seed) for name in names for seed in (0, 1)]
+    for run in runs:
+        assert run.config.train.batch <= 36
         with torch.device("meta"):
-            cell.config.build_method((3, 8, 8), 72, 2)
+            run.config.build_method((3, 8, 8), 72, 2)
 
 
 def test_without_labels_there_is_no_row_with_labels_and_other_measures(pictures, tmp_path):

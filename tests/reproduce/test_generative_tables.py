@@ -8,29 +8,23 @@ from pathlib import Path
 import pytest
 import tiny
 from PIL import Image
-from test_tables import lines, words
+from test_tables import by_name, lines, words
 
 from sao.cli import main
 from sao.config import load_preset
 from sao.evaluation import own_clusters as measures
 from sao.methods import genrep, self_conditioned, stylegan2
-from sao.reproduce.tables.cells import Cell, Table, cells_of, chosen_rows
-from sao.reproduce.tables.clusterings import CLUSTERED
-from sao.reproduce.tables.presets import recipe_of
-from sao.reproduce.tables.table3 import table3
-from sao.reproduce.tables.table4 import APPENDIX, samples, table4
-from sao.reproduce.tables.table5 import table5
+from sao.reproduce.measure import CLUSTERED
+from sao.reproduce.rows import chosen_rows, recipe_of, runs_of
+from sao.reproduce.table3 import table3
+from sao.reproduce.table4 import APPENDIX, samples, table4
+from sao.reproduce.table5 import table5
 from sao.training.run_folder import Run
 
 pytestmark = pytest.mark.slow
 
-CONTROLS = ["raw", "untrained", "supervised"]
 SMALL = ["--encoder.widths", "[4, 8]"]
 NARROW = ["--method.width", "4", "--method.joint_width", "8", "--method.head_width", "8", "--method.hidden_size", "8"]
-
-
-def by_name(table: Table, options: dict[str, str] | None = None) -> dict[str, Cell]:
-    return {cell.row.name: cell for cell in cells_of(table, table.rows, table.data[:1], [0], options or {}, Path("runs"))}
 
 
 # --- Table 3 ---------------------------------------------------------------------------------------------------------------
@@ -128,12 +122,12 @@ def test_a_row_comes_with_the_row_that_it_learns_from():
 
 def test_each_seed_learns_from_its_own_generator():
     table = table5("cpu")
-    cells = cells_of(table, table.rows, ["digits"], [0, 1], {"method.generator.width": "8"}, Path("runs"))
-    for cell in cells:
-        if isinstance(cell.config.method, genrep.Options):
-            source = json.loads(cell.config.method.source)
-            assert cell.config.method.generator == f"runs/bigbigan-digits-seed{cell.config.seed}"
-            assert source["seed"] == cell.config.seed
+    runs = runs_of(table, table.rows, ["digits"], [0, 1], {"method.generator.width": "8"}, Path("runs"))
+    for run in runs:
+        if isinstance(run.config.method, genrep.Options):
+            source = json.loads(run.config.method.source)
+            assert run.config.method.generator == f"runs/bigbigan-digits-seed{run.config.seed}"
+            assert source["seed"] == run.config.seed
             assert source["method"]["generator"]["width"] == 8, "options by hand hold for the generator too"
 
 
@@ -145,15 +139,15 @@ def test_a_dry_run_prices_what_is_not_there_yet(tmp_path, capsys):
 
 
 def test_table5_has_the_settings_of_their_authors():
-    cells = by_name(table5("paper"))
-    plain, views = (cells[name].config.method for name in ("genrep", "genrep-views"))
+    runs = by_name(table5("paper"))
+    plain, views = (runs[name].config.method for name in ("genrep", "genrep-views"))
     assert isinstance(plain, genrep.Options)
     assert isinstance(views, genrep.Options)
     assert (plain.pairs, plain.distance, plain.truncation, plain.temperature) == (130_000, 0.2, 2.0, 0.1)
     assert (plain.optimiser.kind, plain.optimiser.learning_rate) == ("sgd", 0.03)
     assert plain.view.crop is None
     assert views.view.crop is not None
-    assert cells["bigbigan"].config.train.batch == 2048
+    assert runs["bigbigan"].config.train.batch == 2048
     assert {row.name: row.paper for row in table5("paper").rows if row.paper} == {
         "genrep": {"imagenet100": {"probe": 0.55}},
         "ours": {"imagenet100": {"probe": 0.599}},
@@ -172,10 +166,10 @@ def test_a_preset_is_a_recipe():
 
 
 def test_stylegan2_has_its_row_and_the_settings_of_its_authors():
-    cell = by_name(table4("paper"))["stylegan2"]
-    assert isinstance(cell.config.method, stylegan2.Options)
-    assert (cell.config.method.width, cell.config.train.batch, cell.config.train.steps) == (512, 64, 1_562_500)
-    paper = cell.row.paper["cifar10"]
+    run = by_name(table4("paper"))["stylegan2"]
+    assert isinstance(run.config.method, stylegan2.Options)
+    assert (run.config.method.width, run.config.train.batch, run.config.train.steps) == (512, 64, 1_562_500)
+    paper = run.row.paper["cifar10"]
     assert (paper["is"], paper["fid"], paper["kmeans"]) == (9.82, 3.60, pytest.approx(0.2896))
     assert (paper["svm"], paper["parameters_d"], paper["parameters_g"]) == (pytest.approx(0.765), 20.7e6, 19.9e6)
 
@@ -193,8 +187,8 @@ def test_samples_stand_side_by_side_in_the_order_of_the_appendix(tmp_path, capsy
     with Image.open(out / "samples.png") as sheet:
         assert sheet.width > 700
     assert [row.name for row in samples("paper").rows] == [*APPENDIX, "supervised"]
-    # A folder of Table 4 with the same options has these cells already.
+    # A folder of Table 4 with the same options has these runs already.
     shutil.move(out / "runs", tmp_path / "table4" / "runs")
     capsys.readouterr()
     assert main(words("table4", tmp_path / "table4", *SMALL, "--rows", "full,hinge")) == 0
-    assert "3 cells, 3 of them done already" in capsys.readouterr().out
+    assert "3 runs, 3 of them done already" in capsys.readouterr().out

@@ -9,20 +9,18 @@ import numpy as np
 import pytest
 import tiny
 from PIL import Image
-from test_tables import lines, words
+from test_tables import CONTROLS, lines, words, write_result
 
 from sao.cli import main
-from sao.config import load_preset, save
+from sao.config import load_preset
 from sao.data.dataset import Dataset, Images
 from sao.methods import METHODS
-from sao.reproduce.tables.cells import Cell, cells_of, chosen_rows
-from sao.reproduce.tables.search import chosen_rates, judged, trials_of, within_training_part
-from sao.reproduce.tables.study import Study
-from sao.reproduce.tables.table1 import DATA, FIGURE1, PAPER, TITLES, TWO_VIEWS, table1
-from sao.reproduce.tables.table1_recipes import RATES as TRIED
+from sao.reproduce.rows import StudyRun, chosen_rows, runs_of
+from sao.reproduce.study import Study, chosen_rates, judged, trials_of, within_training_part
+from sao.reproduce.table1 import DATA, FIGURE1, PAPER, TITLES, TWO_VIEWS, table1
+from sao.reproduce.table1 import RATES as TRIED
 from sao.training.run_folder import Run
 
-CONTROLS = ["raw", "untrained", "supervised"]
 NARROW = {name: value for learner in ("byol", "mae", "ddpm") for name, value in tiny.METHODS[learner].items()}
 SMALL = [word for name, value in NARROW.items() if name != "encoder" for word in (f"--{name}", value)]
 
@@ -69,7 +67,7 @@ def rates_of(run: Run) -> set[float]:
 def test_learning_rates_are_searched_for_before_the_table_is_made(tmp_path, capsys):
     out = tmp_path / "out"
     asked = words("table1", out, *SMALL, "--rows", "simclr,ours")
-    killed = tiny.Command(tmp_path, *asked, die=("sao.reproduce.tables.study", "measured", 3))
+    killed = tiny.Command(tmp_path, *asked, die=("sao.reproduce.study", "measured", 3))
     assert killed.wait() == -signal.SIGKILL
     done = {path: path.stat().st_mtime_ns for path in out.glob("search/*/eval.json")}
     assert len(done) == 2
@@ -112,15 +110,9 @@ def test_the_best_rate_is_taken_once_all_were_tried(tmp_path):
     scores = {"byol": (0.5, None, 0.4), "ours": (0.2, 0.3, 0.3)}
     values = [value for row in scores.values() for value in row]
     for trial, value in list(zip(trials, values, strict=True))[:-1]:
-        trial.folder.mkdir(parents=True)
-        save(trial.config, trial.folder / "config.yaml")
-        name = "diverged_at_step" if value is None else "svm"
-        trial.evaluation.write_text(json.dumps([{"name": name, "value": value or 3, "std": None, "protocol": {}}]))
+        write_result(trial, **({"diverged_at_step": 3} if value is None else {"svm": value}))
     assert chosen_rates(judged(trials), table.rows) == {("byol", "digits"): {"method.optimiser.learning_rate": "3e-4"}}
-    last = trials[-1]
-    last.folder.mkdir()
-    save(last.config, last.folder / "config.yaml")
-    last.evaluation.write_text('[{"name": "svm", "value": 0.3, "std": null, "protocol": {}}]')
+    write_result(trials[-1], svm=0.3)
     ours = chosen_rates(judged(trials), table.rows)["ours", "digits"]
     assert ours == {f"method.{player}_optimiser.learning_rate": "1e-3" for player in ("discriminator", "generator")}
 
@@ -130,30 +122,15 @@ def test_rates_of_one_data_set_can_serve_all(tmp_path):
     asked = Study(table, chosen_rows(table, ["byol"]), ["fashion_mnist", "cifar10"], [0], {}, tmp_path, search_on="cifar10")
     assert {trial.data for trial in asked.trials()} == {"cifar10"}
     for trial, value in zip(asked.trials(), (0.1, 0.2, 0.4), strict=True):
-        trial.folder.mkdir(parents=True)
-        save(trial.config, trial.folder / "config.yaml")
-        trial.evaluation.write_text(json.dumps([{"name": "svm", "value": value, "std": None, "protocol": {}}]))
-    rates = {cell.data: cell.config.model_dump()["method"]["optimiser"]["learning_rate"] for cell in asked.cells()}
+        write_result(trial, svm=value)
+    rates = {run.data: run.config.model_dump()["method"]["optimiser"]["learning_rate"] for run in asked.runs()}
     assert rates == {"fashion_mnist": 3e-3, "cifar10": 3e-3}
 
 
 def test_rates_of_a_finished_table_serve_another(tmp_path, capsys):
     """The file is that of the repository, in which CIFAR-10 was searched: BYOL's best rate there is not its recipe's."""
     file = Path(__file__).parents[2] / "results/table1/table1.json"
-    asked = [
-        "reproduce",
-        "table1",
-        "--rates",
-        str(file),
-        "--rows",
-        "byol",
-        "--data",
-        "digits",
-        "--steps",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
+    asked = f"reproduce table1 --rates {file} --rows byol --data digits --steps 1 --out {tmp_path}".split()
     assert main([*asked, "--train.batch", "8"]) == 0
     assert rates_of(Run(tmp_path / "runs/byol-digits-seed0")) == {3e-3}
     assert not (tmp_path / "search").exists()
@@ -180,10 +157,10 @@ def test_rates_of_a_finished_table_serve_another(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
-def test_every_cell_can_be_sent_to_a_process(scale, tmp_path):
+def test_every_run_can_be_sent_to_a_process(scale, tmp_path):
     table = table1(scale)
-    cells = cells_of(table, table.rows, table.data, [0], {}, tmp_path)
-    assert pickle.loads(pickle.dumps(cells)) == cells
+    runs = runs_of(table, table.rows, table.data, [0], {}, tmp_path)
+    assert pickle.loads(pickle.dumps(runs)) == runs
 
 
 def test_a_rate_by_hand_is_not_searched_for(tmp_path):
@@ -191,7 +168,7 @@ def test_a_rate_by_hand_is_not_searched_for(tmp_path):
     options = {"method.optimiser.learning-rate": "0.5"}
     study = Study(table, chosen_rows(table, ["byol", "ours"]), ["digits"], [0], options, tmp_path)
     assert {trial.row.name for trial in study.trials()} == {"ours"}
-    assert study.cells()[0].config.model_dump()["method"]["optimiser"]["learning_rate"] == 0.5
+    assert study.runs()[0].config.model_dump()["method"]["optimiser"]["learning_rate"] == 0.5
 
 
 def test_every_learner_of_the_cpu_scale_has_the_same_choice():
@@ -204,11 +181,11 @@ def test_every_learner_of_the_cpu_scale_has_the_same_choice():
 # --- the scale of the paper ----------------------------------------------------------------------------------------------
 
 
-def cells(name: str) -> dict[str, Cell]:
+def runs(name: str) -> dict[str, StudyRun]:
     """At the scale of the paper, by data set."""
     table = table1("paper")
     (row,) = [row for row in table.rows if row.name == name]
-    return {cell.data: cell for cell in cells_of(table, [row], list(table.data), [0], {}, Path("runs"))}
+    return {run.data: run for run in runs_of(table, [row], list(table.data), [0], {}, Path("runs"))}
 
 
 # Learning rate and weight decay on CIFAR and on ImageNet.
@@ -224,8 +201,8 @@ RATES = {
 
 @pytest.mark.parametrize("name", TWO_VIEWS)
 def test_the_scale_of_the_paper_has_the_published_settings(name):
-    for data, cell in cells(name).items():
-        config, method = cell.config, cell.config.method.model_dump()
+    for data, run in runs(name).items():
+        config, method = run.config, run.config.method.model_dump()
         rate, decay = RATES[name][data == "imagenet10"]
         assert method["optimiser"] | {"kind": "lars", "learning_rate": rate, "weight_decay": decay} == method["optimiser"]
         train = config.train
@@ -237,14 +214,14 @@ def test_the_scale_of_the_paper_has_the_published_settings(name):
 
 @pytest.mark.parametrize("name", ["byol", "nnclr", "swav", "dino", "mae", "ddpm"])
 def test_the_presets_are_the_rows_of_cifar10(name):
-    """A run of a preset is a cell of the table; how often it is looked at is not a part of that."""
-    preset, cell = load_preset(name).model_dump(), cells(name)["cifar10"].config.model_dump()
-    for one in (preset, cell):
+    """A run of a preset is a run of the table; how often it is looked at is not a part of that."""
+    preset, run = load_preset(name).model_dump(), runs(name)["cifar10"].config.model_dump()
+    for one in (preset, run):
         del one["log"], one["train"]["threads"]
         one["method"].pop("sampling_steps", None)  # of images that the table does not look at
         one["method"].pop("sampling_variance", None)
         one["encoder"].pop("multipliers", None)  # null is the same
-    assert preset == cell
+    assert preset == run
 
 
 def test_transformers_and_diffusion_have_the_sizes_of_the_paper():
@@ -255,41 +232,41 @@ def test_transformers_and_diffusion_have_the_sizes_of_the_paper():
         "ddpm": {"cifar10": 35.7e6, "cifar100": 35.7e6},
     }
     for name, expected in sizes.items():
-        found = cells(name)
+        found = runs(name)
         assert found.keys() == expected.keys(), "the paper has no number for the others"
-        for data, cell in found.items():
-            size = cell.config.data.size or 32
-            assert cell.config.encoder is not None
+        for data, run in found.items():
+            size = run.config.data.size or 32
+            assert run.config.encoder is not None
             with torch.device("meta"):
-                encoder = cell.config.encoder.build((3, size, size))
+                encoder = run.config.encoder.build((3, size, size))
             assert sum(p.numel() for p in encoder.parameters()) == pytest.approx(expected[data], rel=0.02)
 
 
 def test_imagenet_has_views_and_sizes_of_its_own():
     for name in ("nnclr", "byol", "dino"):
-        for data, cell in cells(name).items():
-            method = cell.config.method.model_dump()
+        for data, run in runs(name).items():
+            method = run.config.method.model_dump()
             blurs = method["view"]["blur"], method["second_view"]["blur"]
             assert blurs == ((1.0, 0.1) if data == "imagenet10" else (0.0, 0.0))
             assert (method["view"]["solarise"], method["second_view"]["solarise"]) == (0.0, 0.2)
-    predictors = [cell.config.method.model_dump()["predictor_size"] for cell in cells("byol").values()]
+    predictors = [run.config.method.model_dump()["predictor_size"] for run in runs("byol").values()]
     assert predictors == [4096, 4096, 8192]
-    heads = [cell.config.method.model_dump() for cell in cells("simclr").values()]
+    heads = [run.config.method.model_dump() for run in runs("simclr").values()]
     assert [(head["hidden_size"], head["projection_size"]) for head in heads] == [(2048, 256)] * 2 + [(4096, 512)]
     for name in TITLES:
-        for data, cell in cells(name).items():
+        for data, run in runs(name).items():
             if data == "imagenet10":
-                assert cell.config.data.crop == {"nnclr-same": 0.5, "mae": 0.08}.get(name)
+                assert run.config.data.crop == {"nnclr-same": 0.5, "mae": 0.08}.get(name)
             else:
-                assert cell.config.data.crop is None
-    warm_ups = [cell.config.method.model_dump()["warm_up"] for cell in cells("dino").values()]
+                assert run.config.data.crop is None
+    warm_ups = [run.config.method.model_dump()["warm_up"] for run in runs("dino").values()]
     assert warm_ups == [None, None, {"temperature": 0.04, "epochs": 50}]
 
 
 def test_the_networks_with_batchnorm_are_the_usual_ones():
-    for cell in cells("byol-bn").values():
-        assert cell.config.encoder is not None
-        encoder = cell.config.encoder.model_dump()
+    for run in runs("byol-bn").values():
+        assert run.config.encoder is not None
+        encoder = run.config.encoder.model_dump()
         assert (encoder["norm"], encoder["widths"], encoder["blocks"]) == ("batch", None, 2)
 
 
@@ -327,11 +304,11 @@ def test_every_row_of_every_scale_can_be_built(name):
     for scale in ("cpu", "paper"):
         table = table1(scale)
         rows = [row for row in table.rows if row.name in (name, f"{name}-bn")]
-        for cell in cells_of(table, rows, list(table.data), [0], {}, Path("runs")):
-            size = cell.config.data.size or 32
+        for run in runs_of(table, rows, list(table.data), [0], {}, Path("runs")):
+            size = run.config.data.size or 32
             with torch.device("meta"):
-                method = cell.config.build_method((3, size, size), 50_000, 10)
-            assert type(method).__module__ == METHODS[cell.config.method.name].__module__
+                method = run.config.build_method((3, size, size), 50_000, 10)
+            assert type(method).__module__ == METHODS[run.config.method.name].__module__
 
 
 # --- Figure 1 ------------------------------------------------------------------------------------------------------------
@@ -339,7 +316,7 @@ def test_every_row_of_every_scale_can_be_built(name):
 
 def test_figure1_draws_the_runs_of_table1(made, capsys):
     assert main(words("figure1", made, *SMALL, "--no-search")) == 0
-    assert "4 cells, 4 of them done already" in capsys.readouterr().out
+    assert "4 runs, 4 of them done already" in capsys.readouterr().out
     with Image.open(made / "figure1-digits.png") as figure:
         assert figure.width > 4 * figure.height / 2
     assert (made / "figure1-digits.svg").read_text().count("<use ") > 4 * 300, "a point for each held-out digit"
@@ -353,15 +330,8 @@ def test_figure1_draws_the_runs_of_table1(made, capsys):
 
 def test_figure1_draws_any_run(made, tmp_path, capsys):
     run, _ = tiny.trained(tmp_path / "run", method="simclr")
-    asked = [
-        "reproduce",
-        "figure1",
-        "--runs",
-        f"{run.folder},{made / 'runs/byol-digits-seed0'}",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert main(asked) == 0
+    given = f"{run.folder},{made / 'runs/byol-digits-seed0'}"
+    assert main(["reproduce", "figure1", "--runs", given, "--out", str(tmp_path / "out")]) == 0
     panels = json.loads((tmp_path / "out/figure1.json").read_text())["panels"]
     assert [panel["title"] for panel in panels] == ["run", "byol-digits-seed0"]
     assert all(0.1 < panel["svm"] <= 1 for panel in panels)

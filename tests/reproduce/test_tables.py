@@ -10,23 +10,24 @@ import tiny
 from PIL import Image
 
 from sao.cli import main
+from sao.config import save
 from sao.data.augmentation import Augmentation
+from sao.engine.evaluate import VALIDATED
 from sao.errors import InputError
 from sao.methods import NonFiniteError, simclr
 from sao.methods.architecture import BigGANOptions
 from sao.methods.hinge import HingeGAN
-from sao.reproduce import pool
-from sao.reproduce.tables import study
-from sao.reproduce.tables.cells import Cell, Row, cells_of, chosen_rows
-from sao.reproduce.tables.curves import VALIDATED, validated, write_curves
-from sao.reproduce.tables.measure import training_seconds
-from sao.reproduce.tables.table2 import PAPER, table2
-from sao.reproduce.tables.table4 import table4
-from sao.reproduce.tables.writing import read_result, write_table
+from sao.reproduce import price, study
+from sao.reproduce.measure import training_seconds
+from sao.reproduce.rows import Row, StudyRun, chosen_rows, runs_of
+from sao.reproduce.table import VALIDATED, read_result, validated, write_curves, write_table
+from sao.reproduce.table2 import PAPER, table2
+from sao.reproduce.table4 import table4
 from sao.training import checkpoint
 from sao.training.run_folder import Run
 
 CONTROLS = ["raw", "untrained", "supervised"]
+REFERENCE_RUN = "runs/supervised-digits-seed0"  # the same in every table of these options
 OWN = ("train.steps", "train.threads")  # the command itself says these
 SMALL = {name: value for name, value in (tiny.OPTIONS | tiny.GAN).items() if name not in OWN}
 SMALL |= {"log.checkpoint_every": "1", "log.evaluate_every": "3"}
@@ -37,13 +38,21 @@ def words(target: str, out: Path, *more: str) -> list[str]:
     return ["reproduce", target, "--data", "digits", "--steps", "3", "--jobs", "1", "--out", str(out), *small, *more]
 
 
+def write_result(run: StudyRun, **values: float | None) -> None:
+    """As if it had been trained and evaluated."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    save(run.config, run.folder / "config.yaml")
+    rows = [{"name": name, "value": value, "std": None, "protocol": {}} for name, value in values.items()]
+    run.evaluation.write_text(json.dumps(rows))
+
+
 def lines(out: Path, name: str) -> dict[str, dict]:
     return {line["row"]: line for line in json.loads((out / f"{name}.json").read_text())["rows"]}
 
 
 @pytest.fixture(scope="module")
 def ablation(tmp_path_factory) -> Path:
-    """Table 4, killed while its second cell trains, gone on with in the same words."""
+    """Table 4, killed while its second run trains, gone on with in the same words."""
     folder = tmp_path_factory.mktemp("table4")
     out = folder / "out"
     killed = tiny.Command(folder, *words("table4", out), die=("sao.training.checkpoint", "save", 5))
@@ -52,7 +61,7 @@ def ablation(tmp_path_factory) -> Path:
     assert [path.parent.name for path in done] == ["supervised-digits-seed0"]
     assert len(Run(out / "runs/stylegan2-digits-seed0").rows()) == 2
     assert main(words("table4", out)) == 0
-    assert all(path.stat().st_mtime_ns == then for path, then in done.items()), "a cell that was done was made again"
+    assert all(path.stat().st_mtime_ns == then for path, then in done.items()), "a run that was done was made again"
     return out
 
 
@@ -80,7 +89,7 @@ def test_curves_show_how_each_row_came_about(ablation, tmp_path):
         assert curves.width > 500
     write_curves([], tmp_path / "curves.png")
     table, options = table4("cpu"), {"data.folder": "data"}
-    unvalidated = cells_of(table, table.rows, ["digits"], [0], options, tmp_path)[0]
+    unvalidated = runs_of(table, table.rows, ["digits"], [0], options, tmp_path)[0]
     unvalidated.folder.mkdir()
     (unvalidated.folder / "config.yaml").touch()
     (unvalidated.folder / "metrics.jsonl").write_text('{"step": 3, "time/seconds": 1.0}\n')
@@ -111,17 +120,17 @@ def test_rows_are_the_configurations_that_they_are_named_for(ablation):
     assert {config.train.steps for config in configs.values()} == {3}
 
 
-def test_the_killed_cell_went_on_where_it_was(ablation):
+def test_the_killed_run_went_on_where_it_was(ablation):
     run = Run(ablation / "runs/stylegan2-digits-seed0")
     assert [row["step"] for row in run.rows() if "discriminator/gradient_norm" in row] == [1, 2, 3]
     assert [path.name for path in checkpoint.steps_in(run.checkpoints)][-1] == "step-00000003"
 
 
-def test_a_second_seed_adds_cells_and_repeats_none(ablation, capsys):
+def test_a_second_seed_adds_runs_and_repeats_none(ablation, capsys):
     before = {path: path.stat().st_mtime_ns for path in ablation.glob("runs/*/eval.json")}
     rows = ["--rows", "raw,full", "--seeds", "0,1"]
     assert main(words("table4", ablation, *rows)) == 0
-    assert "5 cells, 3 of them done already" in capsys.readouterr().out
+    assert "5 runs, 3 of them done already" in capsys.readouterr().out
     assert all(path.stat().st_mtime_ns == then for path, then in before.items())
     found = lines(ablation, "table4")
     assert {name: line["seeds"] for name, line in found.items() if len(line["seeds"]) > 1} == {"full": [0, 1], "raw": [0, 1]}
@@ -134,7 +143,7 @@ def test_a_second_seed_adds_cells_and_repeats_none(ablation, capsys):
     assert " ± " in text
 
 
-def test_cells_of_other_options_are_not_shown_beside_those_of_this_command(ablation, tmp_path):
+def test_runs_of_other_options_are_not_shown_beside_those_of_this_command(ablation, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(ablation / "runs/full-digits-seed0", out / "runs/full-digits-seed0")
     shutil.copytree(ablation / "runs/raw-digits-seed0", out / "runs/raw-digits-seed0")
@@ -144,15 +153,16 @@ def test_cells_of_other_options_are_not_shown_beside_those_of_this_command(ablat
     assert list(lines(out, "table4")) == ["full", "raw"]
 
 
-def test_both_families_of_table2_are_trained_and_measured(tmp_path, capsys):
+def test_both_families_of_table2_are_trained_and_measured(ablation, tmp_path, capsys):
     out = tmp_path / "out"
+    shutil.copytree(ablation / REFERENCE_RUN, out / REFERENCE_RUN)
     asked = words("table2", out, "--rows", "simclr-fcj,ours")
-    killed = tiny.Command(tmp_path, *asked, die=("sao.reproduce.tables.study", "measured", 2))
+    killed = tiny.Command(tmp_path, *asked, die=("sao.reproduce.study", "measured", 1))
     assert killed.wait() == -signal.SIGKILL
     trained = tiny.rows(out / "runs/ours-digits-seed0")
     assert trained[-1]["step"] == 3, "killed between training and evaluation"
     assert main(asked) == 0
-    assert "3 cells, 1 of them done already" in capsys.readouterr().out
+    assert "3 runs, 1 of them done already" in capsys.readouterr().out
     assert tiny.rows(out / "runs/ours-digits-seed0") == trained
     found = lines(out, "table2")
     assert list(found) == ["ours", "simclr-fcj", "supervised"]
@@ -172,6 +182,7 @@ def test_other_options_in_the_same_folder_are_refused(ablation, capsys):
     assert "other options" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_asked_to_stop_a_study_saves_its_runs_and_leaves_no_process_behind(tmp_path):
     asked = words("table2", tmp_path / "out", "--jobs", "2", "--rows", "simclr,simclr-f", "--steps", "100000")
     command = tiny.Command(tmp_path, *asked, "--log.checkpoint_every", "100000", "--log.evaluate_every", "null")
@@ -185,7 +196,7 @@ def test_asked_to_stop_a_study_saves_its_runs_and_leaves_no_process_behind(tmp_p
     assert [int(checkpoint.steps_in(run.checkpoints)[-1].name.split("-")[1]) for run in runs] == made
 
 
-def test_a_cell_that_diverges_is_recorded_and_the_study_goes_on(tmp_path, monkeypatch, capsys):
+def test_a_run_that_diverges_is_recorded_and_the_study_goes_on(ablation, tmp_path, monkeypatch, capsys):
     original = HingeGAN.step
 
     def step(self, batch, number):
@@ -194,12 +205,13 @@ def test_a_cell_that_diverges_is_recorded_and_the_study_goes_on(tmp_path, monkey
         return original(self, batch, number)
 
     monkeypatch.setattr(HingeGAN, "step", step)
-    asked = words("table4", tmp_path / "out", "--rows", "hinge,jsd")
+    shutil.copytree(ablation / REFERENCE_RUN, tmp_path / "out" / REFERENCE_RUN)
+    asked = words("table4", tmp_path / "out", "--rows", "hinge,raw")
     assert main(asked) == 0
     found = lines(tmp_path / "out", "table4")
     assert found["hinge"]["diverged"] == {"0": 2}
     assert found["hinge"]["metrics"] == {}
-    assert found["jsd"]["metrics"]
+    assert found["raw"]["metrics"]
     assert "0 (diverged at step 2)" in (tmp_path / "out/table4.md").read_text()
     capsys.readouterr()
     assert main(asked) == 0
@@ -208,11 +220,9 @@ def test_a_cell_that_diverges_is_recorded_and_the_study_goes_on(tmp_path, monkey
 
 @pytest.mark.parametrize("target", ["table2", "table4"])
 def test_a_dry_run_prices_each_kind_of_step_once(target, tmp_path, capsys, monkeypatch):
-    from sao.reproduce.tables import price
-
     prices = []
-    measure = price.price
-    monkeypatch.setattr(price, "price", lambda config: prices.append(config) or measure(config))
+    measured = price.price(tiny.config())
+    monkeypatch.setattr(price, "price", lambda config: prices.append(config) or measured)
     assert main(words(target, tmp_path / "out", "--dry-run", "--seeds", "0,1")) == 0
     said = capsys.readouterr().out
     assert len(prices) == {"table2": 10, "table4": 8}[target]
@@ -224,22 +234,22 @@ def test_a_dry_run_prices_each_kind_of_step_once(target, tmp_path, capsys, monke
 
 def test_a_dry_run_prices_what_is_left(ablation, capsys):
     assert main(words("table4", ablation, "--dry-run", "--rows", "raw,full", "--seeds", "0,7")) == 0
-    *cells, last, _ = capsys.readouterr().out.splitlines()
-    assert [line.partition(": ")[2].partition(" of")[0] for line in cells if ", seed " in line] == [
+    *runs, last, _ = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[2].partition(" of")[0] for line in runs if ", seed " in line] == [
         "done already",
         "3 steps",
         "done already",
         "nothing to train",
         "done already",
     ]
-    assert last.startswith("5 cells: 0m 0")
+    assert last.startswith("5 runs: 0m 0")
 
 
 # --- the paper ---------------------------------------------------------------------------------------------------------
 
 
-def by_name(table, options=None) -> dict[str, Cell]:
-    return {cell.row.name: cell for cell in cells_of(table, table.rows, table.data[:1], [0], options or {}, Path("runs"))}
+def by_name(table, options=None) -> dict[str, StudyRun]:
+    return {run.row.name: run for run in runs_of(table, table.rows, table.data[:1], [0], options or {}, Path("runs"))}
 
 
 def test_the_scale_of_the_paper_has_its_settings():
@@ -249,7 +259,7 @@ def test_the_scale_of_the_paper_has_its_settings():
     assert (full.train.epochs, full.train.batch, method.augmentation) == (1000, 500, Augmentation(flip=True, crop=0.5))
     assert method.discriminator_optimiser.learning_rate == method.generator_optimiser.learning_rate == 2e-4
     assert ablation["biggan"].config.encoder == BigGANOptions(width=256)
-    assert all(cell.config.data.size is None for cell in ablation.values())
+    assert all(run.config.data.size is None for run in ablation.values())
     views = by_name(table2("paper"))["simclr-fcj"].config
     assert isinstance(views.method, simclr.Options)
     optimiser = views.method.optimiser
@@ -261,7 +271,7 @@ def test_the_scale_of_the_paper_has_its_settings():
 def test_augmentations_grow_from_row_to_row():
     rows = by_name(table2("cpu"))
     for family, option in (("simclr", "view"), ("ours", "augmentation")):
-        sets = {name: cell.config.model_dump()["method"].get(option) for name, cell in rows.items()}
+        sets = {name: run.config.model_dump()["method"].get(option) for name, run in rows.items()}
         assert Augmentation(**sets[family]) == Augmentation()
         assert Augmentation(**sets[f"{family}-f"]) == Augmentation(flip=True)
         cropped = Augmentation(**sets[f"{family}-fc"])
@@ -276,10 +286,9 @@ def test_augmentations_grow_from_row_to_row():
 def test_the_paper_stands_in_columns_of_its_own(tmp_path):
     """Of CIFAR-10 the paper has numbers; what it calls FID is no column of ours."""
     row = table4("cpu").rows[6]
-    (cell, *_) = [c for c in cells_of(table4("cpu"), [row], ["cifar10"], [0], SMALL, tmp_path) if c.row is row]
-    cell.folder.mkdir()
-    cell.evaluation.write_text('[{"name": "svm", "value": 0.5, "std": null, "protocol": {}}]')
-    write_table(table4("cpu"), [cell], tmp_path, "sao")
+    (run, *_) = [c for c in runs_of(table4("cpu"), [row], ["cifar10"], [0], SMALL, tmp_path) if c.row is row]
+    write_result(run, svm=0.5)
+    write_table(table4("cpu"), [run], tmp_path, "sao")
     *_, heading, _, line = (tmp_path / "table4.md").read_text().splitlines()
     papers = "fid (paper) | is (paper) | kmeans (paper) | parameters_d (paper) | parameters_g (paper)"
     assert heading == f"| row | seeds | svm | svm (paper) | {papers} |"
@@ -307,15 +316,15 @@ def test_vicreg_stands_beside_simclr_with_the_same_views():
 
 
 def test_options_by_hand_replace_a_recipe_and_not_what_makes_a_row():
-    cells = by_name(table2("paper"), {"method.optimiser.kind": "adamw", "train.steps": "7"})
-    assert cells["simclr"].config.model_dump()["method"]["optimiser"]["kind"] == "adamw"
-    assert {cell.config.steps_for(50_000) for cell in cells.values()} == {7}
+    runs = by_name(table2("paper"), {"method.optimiser.kind": "adamw", "train.steps": "7"})
+    assert runs["simclr"].config.model_dump()["method"]["optimiser"]["kind"] == "adamw"
+    assert {run.config.steps_for(50_000) for run in runs.values()} == {7}
 
 
 def test_a_micro_batch_is_for_the_rows_that_can_use_it(tmp_path):
     table = table2("cpu")
-    cells = cells_of(table, table.rows, ["digits"], [0], {"method.micro_batch": "8"}, tmp_path)
-    taken = {cell.row.name for cell in cells if cell.config.model_dump()["method"].get("micro_batch") == 8}
+    runs = runs_of(table, table.rows, ["digits"], [0], {"method.micro_batch": "8"}, tmp_path)
+    taken = {run.row.name for run in runs if run.config.model_dump()["method"].get("micro_batch") == 8}
     assert taken == {"ours", "ours-f", "ours-fc", "raw"}
 
 
@@ -343,6 +352,10 @@ def test_the_reference_comes_with_rows_that_generate():
         ["table2", "--seeds", "x"],
         ["table2", "--out", "/dev/null/table2", "--data", "digits"],
         ["figure2", "--rows", "full"],
+        ["figure2", "--seeds", ""],
+        ["figure2", "--steps", "0"],
+        ["figure2", "--data.source", "digits"],
+        ["figure2", "--out", "/dev/null/figure2"],
         ["figure2", "--dry-run"],
         ["figure1", "--dry-run"],
         ["table2", "--no-search"],
@@ -370,35 +383,7 @@ def test_a_table_that_cannot_be_written_is_one_line(tmp_path, capsys):
     assert error.count("\n") == 1
 
 
-# --- processes and time --------------------------------------------------------------------------------------------------
-
-
-def double(number: int) -> int:
-    if number == 3:
-        raise ValueError("three")
-    return 2 * number
-
-
-def test_work_is_shared_among_processes_and_an_error_of_one_is_an_error_here():
-    shared = pool.run_each(double, [1, 2, 3], processes=2)
-    assert next(shared) in ((1, 2), (2, 4))
-    with pytest.raises(ValueError, match="three") as raised:
-        list(shared)
-    assert "in double" in raised.value.__notes__[0], "the stack of the other process"
-
-
-class TwoPartError(Exception):
-    def __init__(self, one: int, other: str) -> None:
-        super().__init__(f"{one} and {other}")
-
-
-def fail(number: int) -> None:
-    raise TwoPartError(number, "more")
-
-
-def test_an_error_that_cannot_be_pickled_is_still_told():
-    with pytest.raises(RuntimeError, match="TwoPartError: 1 and more"):
-        list(pool.run_each(fail, [1, 1], processes=2))
+# --- time and numbers --------------------------------------------------------------------------------------------------
 
 
 def test_minutes_are_of_all_steps_and_of_no_evaluation(tmp_path):
@@ -410,8 +395,6 @@ def test_minutes_are_of_all_steps_and_of_no_evaluation(tmp_path):
 
 
 def test_a_number_that_was_not_finite_is_left_out(tmp_path):
-    cell = Cell(Row("x", "x"), "digits", tiny.config(), tmp_path, tmp_path)
-    values = {"svm": "0.5", "frechet_classifier": "null"}
-    rows = [f'{{"name": "{name}", "value": {value}, "std": null, "protocol": {{}}}}' for name, value in values.items()]
-    cell.evaluation.write_text(f"[{', '.join(rows)}]")
-    assert list(read_result(cell)) == ["svm"]
+    run = StudyRun(Row("x", "x"), "digits", tiny.config(), tmp_path, tmp_path)
+    write_result(run, svm=0.5, frechet_classifier=None)
+    assert list(read_result(run)) == ["svm"]

@@ -13,14 +13,14 @@ import torch
 
 import sao
 from sao.cli import main
-from sao.data.samples import Images
+from sao.data.dataset import Images
 from sao.methods.genrep import GenRep
 from sao.methods.structural import Structural
 from sao.methods.supervised import Supervised
-from sao.reproduce.figure2 import runs as figure2
-from sao.reproduce.tables import study
-from sao.reproduce.tables.cells import cells_of, chosen_rows
-from sao.reproduce.tables.table4 import table4
+from sao.reproduce import study
+from sao.reproduce.figure2 import study as figure2
+from sao.reproduce.rows import chosen_rows, runs_of
+from sao.reproduce.table4 import table4
 from sao.training import checkpoint
 from sao.training.loop import Diverged
 from sao.training.run_folder import Run
@@ -60,8 +60,8 @@ def by_estimator(folder: Path) -> None:
 
 def by_table(folder: Path) -> None:
     table = table4("cpu")
-    cell = cells_of(table, chosen_rows(table, ["full"]), ["digits"], [0], SMALL, folder)[0]
-    study.finish_cell(cell)
+    run = runs_of(table, chosen_rows(table, ["full"]), ["digits"], [0], SMALL, folder)[0]
+    study.finish_run(run)
 
 
 def by_figure(folder: Path) -> None:

@@ -27,11 +27,11 @@ def share_on_arms(points: np.ndarray, noise: float) -> float:
 
 
 def arm_histogram(points: np.ndarray, noise: float, bins: int = BINS) -> np.ndarray:
-    """Points on an arm, counted by arm and by part of its length, (2, bins); the data fills every cell alike."""
+    """Points on an arm, counted by arm and by part of its length, (2, bins); the data fills all alike."""
     distance, arm, position = nearest_on_arms(points)
     on = distance <= DEVIATIONS * noise
-    cell = np.minimum((position * bins).astype(int), bins - 1)
-    return np.bincount(arm[on] * bins + cell[on], minlength=ARMS * bins).reshape(ARMS, bins)
+    part = np.minimum((position * bins).astype(int), bins - 1)
+    return np.bincount(arm[on] * bins + part[on], minlength=ARMS * bins).reshape(ARMS, bins)
 
 
 def shared_neighbours(one: np.ndarray, other: np.ndarray, k: int) -> float:

@@ -1,0 +1,341 @@
+"""Options that fit the data and the machine, each with its reason in one sentence; what a person set by hand stays.
+
+Every choice is a function of the data and the kind of machine, never of a stopwatch: two runs with one seed are the same run.
+"""
+
+import math
+from collections.abc import Set
+from typing import Any
+
+import numpy as np
+import torch
+
+from sao import distributed
+from sao.config import Config, build
+from sao.config.overrides import option_names
+from sao.data.dataset import Dataset, Images, Samples
+from sao.errors import InputError
+from sao.machine import usable_memory
+from sao.methods import ENCODERS
+from sao.methods.architecture import AnyEncoderOptions, ResNetOptions, encoder_for_shape
+from sao.randomness import generator
+from sao.training.cost import evaluation_seconds, step_cost
+from sao.training.device import choose_device
+from sao.training.log import clock
+
+NEAR = 9.0  # median distance below which the Lipschitz target grows: 8x8 digits lie this far apart and train with 1
+PAIRED = 256  # samples among which distances are taken
+BANK_SHARE = 4
+PASSES, PASSES_OF_GANS = 100, 40  # of 1,800 clothes, 71 passes of ours gave less than 35 (results/small-scale.md)
+IMAGES_SEEN = 128_000  # at most, by a processor that nobody told how long
+# Of the encoder's stages on a processor, for images of fewer pixels a side than the first number.
+SMALL_WIDTHS = ((16, [32, 64, 128]), (24, [8, 32, 64, 128]), (64, [16, 32, 64, 128]), (math.inf, [8, 16, 32, 64, 128]))
+EARLY = 0.05  # the part of a run in which what is uncertain at first is left alone
+LONG = 2 * 3600.0  # seconds; what takes longer deserves a word of advice
+FLOATS_KEPT = 24  # activations that a step holds for each channel and position of a residual block, all derivatives included
+
+
+def choose_options_and_time(config: Config, dataset: Dataset, given: Set[str]) -> tuple[Config, list[str]]:
+    """The configuration for a data set and this machine, and sentences to print; the last one says how long it will take."""
+    config, reasons = choose_options(config, dataset.train, given)
+    if distributed.world_size() > 1:  # a step needs all processes, and only one of them chooses
+        return config, [*reasons, "auto: the time left is shown once the processes run"]
+    return config, [*reasons, *_time(config, dataset)]
+
+
+def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[Config, list[str]]:
+    """The same without the time, which has to be measured."""
+    given = {name.replace("-", "_") for name in given}
+    device = choose_device(config.train.device).type
+    values = config.model_dump(mode="json")
+    if values["encoder"] is None and (encoder := _usual_encoder(config, samples)) is not None:
+        values["encoder"] = encoder.model_dump(mode="json")  # to choose its sizes it must have a name
+    known = set(option_names(Config, values))
+    reasons: list[str] = []
+
+    def choose(reason: str, options: dict[str, Any]) -> None:
+        """Take over the options that nobody set; `reason` is a template, filled from all of them as they now are.
+
+        A choice that the method or its encoder does not have is not made.
+        """
+        if not options.keys() <= known:
+            return
+        free = options.keys() - given
+        for name in free:
+            group, key = _place(values, name)
+            group[key] = options[name]
+        if free:
+            now = [_place(values, name) for name in options]
+            reasons.append("auto: " + reason.format(*(_shown(group[key]) for group, key in now)))
+
+    n = len(samples)
+    if len(samples.shape) == 1:
+        _choose_for_vectors(choose, n)
+    else:
+        _choose_for_images(choose, n, samples.shape[1], device, adversarial="one_pass" in values["method"])
+    choose(
+        f"bank {{}} of {n} training samples, because in a bank near their number a sample finds its own older copy",
+        {"method.bank": max(1, min(10_240, n // BANK_SHARE))},
+    )
+    if given.isdisjoint({"train.steps", "train.epochs"}):
+        passes = PASSES_OF_GANS if "one_pass" in values["method"] else PASSES
+        steps, reason = _length(n, values["train"]["batch"], device, passes if len(samples.shape) == 3 else None)
+        choose("{} steps, because " + reason, {"train.steps": steps, "train.epochs": None})
+    if "view" in values["method"]:
+        steps = build(values).steps_for(n)
+        _choose_for_views(choose, values["method"], samples, steps, steps / max(1, n // values["train"]["batch"]), device)
+    _choose_learning_rates(choose, samples, device)
+    _choose_lipschitz(choose, samples, config.seed)
+    _choose_rhythm(choose, build(values).steps_for(n), config.method.generates)
+    _choose_micro_batch(choose, build(values), samples, device)
+    if device == "cpu" and len(samples.shape) == 3:
+        choose("both players learn from one pass ({}), because that saves a sixth of a step", {"method.one_pass": True})
+        if samples.shape[1] >= 16:  # on 8x8 digits fewer penalties cost two points of k-means
+            choose(
+                "the Jacobian is penalised every {} steps, because that saves a fifth of a step and cost nothing in trials",
+                {"method.smooth_every": 2},
+            )
+    return build(values), reasons
+
+
+# --- the rules ---------------------------------------------------------------------------------------------------------
+
+
+def _choose_for_vectors(choose, n: int) -> None:
+    width = 128 if n >= 500 else 64 if n >= 100 else 32
+    choose(
+        f"a perceptron of width {{}} and depth {{}}, because a larger one gains nothing on {n} vectors",
+        {"encoder.width": width, "encoder.depth": 2},
+    )
+    choose("embeddings of {} numbers, as wide as the perceptron", {"method.embedding_size": width})
+    choose(
+        "a generator of width {} and depth {} with latents of {} numbers, because it has no more to make than the vectors",
+        {"method.generator.width": width, "method.generator.depth": 2, "method.generator.latent_size": width},
+    )
+    choose(
+        "batch {}, because the covariances are taken over a batch, which can hold half of the samples at most",
+        {"train.batch": _batch(n, 128)},
+    )
+
+
+def _choose_for_images(choose, n: int, size: int, device: str, adversarial: bool) -> None:
+    why_batch = "a step is steadier with more samples and its time grows with each"
+    if device == "cpu":
+        widths = next(chosen for below, chosen in SMALL_WIDTHS if size < below)
+        blocks, width, depth = 1, 64 if size < 16 else 32 if size < 64 else 16, 1
+        reason = f"networks this small are what a processor can train on {size}x{size} images"
+        largest = 128 if size < 64 and not adversarial else 64
+        if adversarial:
+            why_batch = "of as many images, twice the steps of half the batch taught more in trials"
+            choose(
+                "embeddings of {} numbers, because a covariance of more directions than a step has samples is uncertain",
+                {"method.embedding_size": largest},
+            )
+        if size >= 24 and size % 2 == 0:  # at 16x16 groups of MNIST were found worse with them (results/small-scale.md)
+            choose(
+                "the encoder takes patches of {} pixels a side as positions, because that costs a third, "
+                "and an SVM on the features hardly notices",
+                {"encoder.patch": 2},
+            )
+        _choose_small_networks(choose, size)
+        choose(
+            "a generator whose channels fall as the image grows ({}), because its largest maps cost most",
+            {"method.generator.falling": True},
+        )
+    else:
+        widths, blocks, width, depth = None, 2, 64, 2
+        reason = f"the paper's network for {size}x{size} images fits an accelerator"
+        largest = 256 if size < 64 else 128
+    choose(
+        f"encoder widths {{}} (blocks a stage: {{}}), because {reason}", {"encoder.widths": widths, "encoder.blocks": blocks}
+    )
+    choose(
+        f"generator width {{}} (depth {{}}), because {reason}",
+        {"method.generator.width": width, "method.generator.depth": depth},
+    )
+    choose(
+        f"batch {{}}, because {why_batch}",
+        {"train.batch": _batch(n, largest)},
+    )
+
+
+def _choose_small_networks(choose, size: int) -> None:
+    """Of MAE and DDPM, whose published networks take seconds or minutes a step on a processor."""
+    reason = f"the published one takes a processor many seconds a step on {size}x{size} images"
+    choose(
+        f"a transformer of width {{}} with {{}} blocks of {{}} heads, because {reason}",
+        {"encoder.width": 96, "encoder.depth": 4, "encoder.heads": 3},
+    )
+    choose(
+        f"a decoder of width {{}} with {{}} blocks of {{}} heads, because {reason}",
+        {"method.decoder.width": 64, "method.decoder.depth": 2, "method.decoder.heads": 4},
+    )
+    choose(f"a U-Net of {{}} channels with {{}} block a level, because {reason}", {"encoder.channels": 32, "encoder.blocks": 1})
+
+
+def _choose_for_views(choose, method: dict[str, Any], samples: Samples, steps: int, passes: float, device: str) -> None:
+    """For learners that compare views: what is published of them is for wide networks, many samples and long runs."""
+    n, published = len(samples), {name: value for name, value in method.items() if isinstance(value, int | float)}
+    narrow = device == "cpu"
+    if narrow:
+        wide = "the published ones are for networks many times as wide"
+        choose(
+            f"heads of {{}} units that end in {{}} numbers, because {wide}",
+            {"method.hidden_size": 256, "method.projection_size": 64},
+        )
+        choose(f"predictors of {{}} units, because {wide}", {"method.predictor_size": 256})
+    if len(samples.shape) == 3 and samples.shape[1] < 24:
+        for view in [view for view in ("view", "second_view") if method[view] is not None]:
+            choose(
+                f"crops that keep {{}} of an image or more ({view.replace('_', ' ')}), because less shows nothing",
+                {f"method.{view}.crop": 0.2},
+            )
+    most = {"queue": 4096, "prototypes": 300, "outputs": 512} if narrow else published
+    fitting = {"queue": max(1, n // BANK_SHARE), "prototypes": max(10, n // 20), "outputs": max(16, n // 8)}
+    called = {"queue": "a queue of {} projections", "prototypes": "{} prototypes", "outputs": "outputs of {} numbers"}
+    for name in [name for name in called if name in published]:
+        size = min(published[name], most[name], fitting[name])
+        choose(f"{called[name]}, because more would be too many for {n} training samples", {f"method.{name}": size})
+    early = round(EARLY * passes, 4)
+    share = f"after {{}} passes over the data, because that is {EARLY:.0%} of the run"
+    choose(f"the last layer learns {share}", {"method.frozen_epochs": early})
+    choose(f"the queue is used {share}", {"method.queue_epochs": early})
+    follows = round(min(published.get("momentum", 0.0), max(0.9, 1 - 10 / steps)), 4)
+    choose("a partner that follows with decay {}, because it must arrive within the run", {"method.momentum": follows})
+    choose("learning rates fall along a {}, because that is how these learners are published", {"train.schedule": "cosine"})
+
+
+def _batch(n: int, largest: int) -> int:
+    return max(2, min(largest, n // 2))
+
+
+def _length(n: int, batch: int, device: str, passes: int | None) -> tuple[int, str]:
+    """Steps, and why so many; `passes` over images on a processor at most, None for vectors."""
+    if passes is None:
+        return min(1000, max(40, 2 * n)), "two for each vector, within 40 to 1000, were enough in trials on tables"
+    passes, most = (passes, max(1, IMAGES_SEEN // batch)) if device == "cpu" else (500, 50_000)
+    wanted = passes * n // batch
+    steps = min(most, wanted)
+    made = f"that is {round(steps * batch / n)} passes over the data"
+    if wanted > most:
+        limit = "what a processor does in reasonable time" if device == "cpu" else "what is made without being asked"
+        return steps, f"{made} and {limit}; more steps help"
+    return steps, made
+
+
+def _choose_learning_rates(choose, samples: Samples, device: str) -> None:
+    if len(samples.shape) == 1:
+        # Its spectral normalisation lets the generator grow to the vectors' scale through a few gains alone: with the
+        # discriminator's rate it had a third of the digits' spread after 300 steps and lost touch.
+        rates, reason = (5e-4, 2e-3), "the generator, which starts small, must keep up"
+    elif device == "cpu" and samples.shape[1] >= 16:
+        rates, reason = (1e-3, 2e-3), "a small generator that learns faster than the discriminator taught it more in trials"
+    elif device == "cpu":
+        rates, reason = (1e-3, 1e-3), "small networks learn steadily with more than the paper's 0.0002"
+    else:
+        rates, reason = (2e-4, 2e-4), "it is the paper's"
+    players = zip(("discriminator", "generator"), rates, strict=True)
+    choose(
+        f"learning rates {{}} and {{}}, because {reason}",
+        {f"method.{player}_optimiser.learning_rate": rate for player, rate in players},
+    )
+
+
+def _choose_lipschitz(choose, samples: Samples, seed: int) -> None:
+    """The target is a length scale: an embedding of unit length cannot tell apart samples nearer than 1 / target.
+
+    It grows with the root only: on digits of a sixth of the contrast, 1 apart, 3 did better than 1 and than the full 9.
+    """
+    distance = _median_distance(samples, seed)
+    target = 1.0 if distance >= NEAR else float(f"{math.sqrt(NEAR / distance):.3g}")
+    kind = "images in [-1, 1]" if isinstance(samples, Images) else "scaled vectors"
+    why = "far enough for it" if distance >= NEAR else f"and samples nearer than {NEAR:g} need more than 1"
+    choose(
+        f"Lipschitz target {{}}, because the median distance between training {kind} is {distance:.3g}, {why}",
+        {"method.lipschitz": target},
+    )
+
+
+def _choose_rhythm(choose, steps: int, generates: bool) -> None:
+    choose("moving average with decay {}, to fit the length", {"method.average": round(min(0.99, max(0.0, 1 - 5 / steps)), 4)})
+    pictures = {"log.sample_every": max(1, steps // 4)} if generates else {}
+    choose(
+        "evaluation every {} steps, a checkpoint every {}"
+        + (", pictures every {}" if generates else "")
+        + ", to fit the length",
+        {
+            "log.evaluate_every": max(1, steps // 8),  # often enough to see that learning has slowed down
+            "log.checkpoint_every": max(1, min(500, steps // 8)),
+            **pictures,
+            "log.every": max(1, min(10, steps // 20)),
+        },
+    )
+
+
+def _choose_micro_batch(choose, config: Config, samples: Samples, device: str) -> None:
+    """Only where the discriminator's activations for the whole batch would take more than a quarter of the memory."""
+    if not isinstance(config.encoder, ResNetOptions):
+        return
+    size, widths = samples.shape[1], config.encoder.widths or (64, 128, 256, 512)
+    floats = sum(FLOATS_KEPT * config.encoder.blocks * width * (size >> stage) ** 2 for stage, width in enumerate(widths))
+    fitting = max(2, _memory(device) // 4 // (4 * floats))
+    if fitting < 2 * config.train.batch:
+        choose(
+            "the discriminator works on {} samples at a time and the generator keeps less, because the whole batch could fill "
+            "the memory",
+            {"method.micro_batch": fitting},
+        )
+
+
+def _memory(device: str) -> int:
+    if device == "cuda":
+        return torch.cuda.mem_get_info()[1]
+    return usable_memory()
+
+
+# --- measures ----------------------------------------------------------------------------------------------------------
+
+
+def _median_distance(samples: Samples, seed: int) -> float:
+    rows = torch.randperm(len(samples), generator=generator(seed, "automatic"))[:PAIRED]
+    inputs = samples.inputs(np.sort(rows.numpy())).flatten(1)
+    distances = torch.nn.functional.pdist(inputs)
+    apart = distances[distances > 0]
+    if len(apart) == 0:
+        raise InputError("the training samples are all the same: give data in which something varies")
+    return float(apart.median())
+
+
+def _time(config: Config, dataset: Dataset) -> list[str]:
+    cost, sizes = step_cost(config, dataset), (len(dataset.train), len(dataset.test))
+    whole = cost.seconds * config.steps_for(len(dataset.train))
+    evaluation = evaluation_seconds(config, cost.trial.method, dataset.test, *sizes, dataset.classes)
+    sentences = [
+        f"auto: about {clock(whole)} of training on this machine, because a step on this data takes {cost.seconds:.2g} s, and "
+        f"{clock(evaluation)} of evaluation"
+    ]
+    size = dataset.train.shape[-1]
+    if whole > LONG and len(dataset.train.shape) == 3 and size > 16:
+        sentences.append(f"auto: --data.size {size // 2} would be faster; --dry-run says by how much")
+    return sentences
+
+
+def _usual_encoder(config: Config, samples: Samples) -> AnyEncoderOptions | None:
+    """What a method uses where nobody names an encoder; None where it has one of its own that is no option."""
+    if config.method.encoders is None:
+        return encoder_for_shape(samples.shape)
+    if not config.method.encoders:
+        return None
+    name = config.method.encoders[0]
+    return ENCODERS[name].model_validate({"name": name})
+
+
+def _place(values: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    *groups, key = name.split(".")
+    for group in groups:
+        values = values[group]
+    return values, key
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,210 @@
+"""Every option of a run in one strict model. A preset is a YAML file that changes some of them; a dotted flag changes one."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import torch
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from sao.config import overrides as dotted
+from sao.config.presets import preset_text
+from sao.config.types import Fraction, Int, PositiveInt, Strict
+from sao.errors import InputError
+from sao.methods import ENCODERS, METHODS, AnyMethod, Context, EncoderOptions, Method, structural
+from sao.randomness import derived_seed
+
+FORMAT = 2  # of config.yaml; 1 was written by version 0.1
+
+
+class Data(Strict):
+    """What to learn from."""
+
+    source: Annotated[str, Field(min_length=1)] = Field(
+        default="digits",
+        description="a data set's name, or a path: folder, archive, .txt of paths, .npy, .npz, .csv, .parquet, .arrow",
+    )
+    folder: str = Field(default="~/.cache/sao/datasets", description="where named data sets are kept or downloaded to")
+    size: Annotated[Int, Field(ge=8, le=256)] | None = Field(
+        default=None,
+        description="pixels a side; null: as the data is, and of image files a power of two from 8 to 128, by their median",
+    )
+    fit: Literal["crop", "pad", "centre"] = Field(
+        default="crop",
+        description="how images that are not square become so; centre: the middle of a short side of 9/8 of the size",
+    )
+    crop: Fraction | None = Field(
+        default=None,
+        description="training sees random crops of whole image files, of at least this share of the area; null: the squares",
+    )
+    labels: bool = Field(default=True, description="use labels, where there are any, for evaluation")
+    strict: bool = Field(default=False, description="stop at the first unreadable item instead of skipping it")
+    held_out: Fraction = Field(default=0.1, description="part kept for evaluation where a source has no test part of its own")
+
+
+class Train(Strict):
+    """How long, in which batches, on what."""
+
+    steps: PositiveInt = Field(default=1000, description="length of the run")
+    epochs: PositiveInt | None = Field(default=None, description="where given, the length of the run instead of steps")
+    batch: Annotated[Int, Field(ge=2)] = Field(default=256, description="samples in a step, over all processes")
+    schedule: Literal["constant", "cosine"] = Field(default="constant", description="of every learning rate")
+    warmup_epochs: Annotated[Int, Field(ge=0)] = Field(
+        default=0, description="passes over the data in which the learning rates rise from nothing"
+    )
+    device: str = Field(default="auto", description="cpu, cuda, cuda:1, …; auto: an accelerator where there is one")
+    threads: PositiveInt | None = Field(default=None, description="of the processor; null: as many as torch takes")
+    precision: Literal["float32", "bfloat16", "auto"] = Field(
+        default="float32", description="of passes that carry no Jacobian; auto: what is faster here"
+    )
+    tf32: bool = Field(
+        default=False, description="let an NVIDIA GPU round the factors of products to TF32 in forward passes without Jacobian"
+    )
+    compile: bool = Field(
+        default=False, description="let torch.compile make the passes without Jacobian faster; the first steps take minutes"
+    )
+    deterministic: bool = Field(
+        default=False, description="the same bits each time on a GPU too, where it can: slower, and some methods are refused"
+    )
+    check_every: PositiveInt = Field(default=100, description="steps after which processes compare their weights")
+    timeout_seconds: PositiveInt = Field(
+        default=60, description="how long a process may not answer before the others give it up"
+    )
+
+
+class Log(Strict):
+    """What is written while it trains."""
+
+    every: PositiveInt = Field(default=10, description="steps between rows of metrics.jsonl")
+    evaluate_every: PositiveInt | None = Field(default=None, description="steps between evaluations; null: at the end only")
+    sample_every: PositiveInt | None = Field(
+        default=None, description="steps between pictures of samples; null: at the end only"
+    )
+    checkpoint_every: PositiveInt = Field(default=500, description="steps between checkpoints")
+    keep: PositiveInt = Field(default=2, description="checkpoints to keep")
+    tensorboard: bool = Field(default=False, description="write the metrics for TensorBoard too")
+    report: bool = Field(default=True, description="make report.html after the last step and after sao eval")
+
+
+class Config(Strict):
+    """A run."""
+
+    seed: Annotated[Int, Field(ge=0, lt=2**32)] = Field(
+        default=0, description="of every random draw"
+    )  # scikit-learn takes no larger
+    data: Data = Field(default=Data(), description="what to learn from")
+    method: AnyMethod = Field(default=structural.Options(), description="how to learn")
+    encoder: EncoderOptions | None = Field(
+        default=None, description="the network that is learnt; null: the usual one for the data"
+    )
+    train: Train = Field(default=Train(), description="how long, in which batches, on what")
+    log: Log = Field(default=Log(), description="what is written while it trains")
+
+    @model_validator(mode="after")
+    def _encoder_fits_the_method(self) -> Self:
+        if self.encoder is not None and not self.method.can_use(type(self.encoder)):
+            usable = " or ".join(name for name, member in ENCODERS.items() if self.method.can_use(member))
+            advice = f"set --encoder {usable}, or leave it out" if usable else "leave --encoder out"
+            raise ValueError(f"method {self.method.name} cannot use encoder {self.encoder.name}: {advice}")
+        return self
+
+    def build_method(self, shape: tuple[int, ...], samples: int, classes: int | None) -> Method:
+        """The method at step 0, for so many training samples of a shape; one configuration always gives the same weights."""
+        context = Context(shape, samples, self.train.batch, self.steps_for(samples), self.seed, classes, self.encoder)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derived_seed(self.seed, "weights"))
+            return self.method.build(context)
+
+    def steps_for(self, samples: int) -> int:
+        """The length of the run in steps."""
+        if self.train.epochs is None:
+            return self.train.steps
+        return self.train.epochs * self._steps_per_epoch(samples)
+
+    def warmup_steps_for(self, samples: int) -> int:
+        return self.train.warmup_epochs * self._steps_per_epoch(samples)
+
+    def learns_as(self, other: "Config") -> bool:
+        """Whether runs of the two learn the same: how often they are looked at changes nothing."""
+        return self.model_copy(update={"log": other.log}) == other
+
+    def by_name(self) -> dict[str, Any]:
+        """Every option by its dotted name, in values that JSON holds."""
+        return dict(_flat(self.model_dump(mode="json")))
+
+    def _steps_per_epoch(self, samples: int) -> int:
+        return max(1, samples // self.train.batch)
+
+
+def load_preset(name: str, overrides: Mapping[str, str] | None = None) -> Config:
+    """A preset by name (or a .yaml file by path) with dotted options changed, for example {"train.batch": "64"}."""
+    return build(_mapping(preset_text(name), f"preset {name}"), overrides, origin=f"preset {name}")
+
+
+def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None, origin: str = "config") -> Config:
+    """Validate nested values; every error is one line that names the key.
+
+    Where the overrides name another method than the values, only what the values say of both kinds of method stays.
+    """
+    merged, overrides = _copied(values), overrides or {}
+    for key in sorted(overrides, key=lambda key: "." in key.removesuffix(".name")):  # names before their options
+        dotted.set_option(Config, merged, key, overrides[key])
+    if "method" in overrides and not any(key.startswith("encoder") for key in overrides):
+        _drop_unusable_encoder(merged)
+    try:
+        return Config.model_validate(merged)
+    except ValidationError as error:
+        raise InputError(dotted.one_line(Config, error, origin)) from None
+
+
+def _drop_unusable_encoder(values: dict[str, Any]) -> None:
+    """A preset's encoder that the method asked for instead of the preset's cannot use."""
+    encoder = values.get("encoder")
+    known = ENCODERS.get(encoder.get("name", "")) if isinstance(encoder, dict) else None
+    if known is not None and not METHODS[values["method"]["name"]].can_use(known):
+        del values["encoder"]
+
+
+def save(config: Config, path: Path) -> None:
+    values = {"format": FORMAT, **config.model_dump(mode="json")}
+    path.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def load(path: Path) -> Config:
+    """A configuration that `save` wrote."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+    values = _mapping(text, str(path))
+    written = values.pop("format", 1)
+    if written == 1 and not {"objective", "discriminator"}.isdisjoint(values):
+        raise InputError(
+            f"{path} was written by sao 0.1, whose options this version cannot read: use that version, or train anew"
+        )
+    if written != FORMAT:
+        raise InputError(f"{path} has format {written!r}, and this version of sao reads format {FORMAT}")
+    return build(values, origin=str(path))
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _mapping(text: str, origin: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{origin} cannot be read as YAML: {' '.join(str(error).split())}") from None
+    if values is not None and not isinstance(values, dict):
+        raise InputError(f"{origin} must hold a mapping of options, not a {type(values).__name__}")
+    return values or {}
+
+
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in values.items()}

@@ -1,1 +1,0 @@
-"""The benchmark of clusterings: ours beside doing nothing and beside deep clustering, judged alike."""
