@@ -80,7 +80,7 @@ class Cycle:
 
     def __call__(self, turn: int) -> None:
         for step in range(turn * self.method.cycle, (turn + 1) * self.method.cycle):
-            self.method.learn(self.batch, step)
+            self.method.training_step(self.batch, step)
 
 
 def step_times(cycles: Sequence[Cycle], steps: int) -> list[Spread]:

@@ -18,7 +18,7 @@ def main() -> None:
     method = build(config, shape, request["samples"], request["arrangement"])
     batch = random_batch(config, shape)
     for step in range(2):
-        method.learn(batch, step)
+        method.training_step(batch, step)
     print(_peak_gigabytes())
 
 

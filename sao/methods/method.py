@@ -98,7 +98,7 @@ class Method(nn.Module, ABC):
     needs_labels = False
     optimisers: dict[str, Optimizer]
     bfloat16_passes = tf32_passes = compiled_passes = False  # set by the engine, for the device
-    gradient_limit: float | None = None  # where set, an optimiser's whole gradient is shortened to this length
+    gradient_limit: float | None = None  # where set, the norm to which an optimiser's whole gradient is clipped
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
     cycle = 1  # steps after which the kind of work repeats, where not all steps do the same
     may_collapse: ClassVar[bool] = False  # whether a run says so where its network answers everything alike
@@ -112,7 +112,7 @@ class Method(nn.Module, ABC):
 
     @contextmanager
     def passes(self, like: Tensor, allowed: bool = True, compiled: bool = True) -> "Iterator[Callable[[Function], Function]]":
-        """Around a forward pass while learning: in bfloat16 or TF32 where that is wanted. Its results are then cast back.
+        """Around a forward pass of training: in bfloat16 or TF32 where that is wanted. Its results are then cast back.
 
         It gives a function from a network to what is called in its place: the network itself, or as torch compiles it, unless
         its graph is gone through backwards twice, which a compiled one cannot.
@@ -139,13 +139,13 @@ class Method(nn.Module, ABC):
     def refresh(self, data: TrainingData, step: int) -> None:
         """Before each step: whatever needs more of the data than a batch. It must follow from the state and the step alone."""
 
-    def learn(self, batch: Batch, step: int) -> Scalars:
-        """A step of which nothing stays that comes of a loss or a gradient which is not finite.
+    def training_step(self, batch: Batch, step: int) -> Scalars:
+        """A step in which no optimiser uses a loss or a gradient that is not finite.
 
-        Nobody waits for the device to find that out; whoever wants to know asks `check_finite`.
+        Nobody waits for the device to find that out; who keeps or logs anything asks `check_finite` first.
         """
-        with self.health.guarding(self, step):
-            return self.step(batch, step)
+        self.health.step = step
+        return self.step(batch, step)
 
     @abstractmethod
     def step(self, batch: Batch, step: int) -> Scalars:
@@ -179,7 +179,7 @@ class Method(nn.Module, ABC):
         raise NotImplementedError
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
-        """The function whose Jacobian is watched, with a graph."""
+        """The function whose Jacobian is logged, with a graph."""
         return self.features(inputs)
 
     @property
@@ -193,29 +193,29 @@ class Method(nn.Module, ABC):
             if isinstance(child, MovingAverage):  # average_X follows X
                 child.network.load_state_dict(getattr(self, name.removeprefix("average_")).state_dict())
 
-    def update(self, name: str, losses: Scalars, watched: Scalars) -> Scalars:
+    def update(self, name: str, losses: Scalars, diagnostics: Scalars) -> Scalars:
         """Step an optimiser with the gradients of all processes, unless a term is not finite; the scalars to log.
 
         The optimiser leaves everything as it is where its `found_inf` is 1; nobody reads that.
         """
         optimiser = self.optimisers[name]
         parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-        scalars = {f"{name}/{term}": value.detach() for term, value in (losses | watched).items()}
+        scalars = {f"{name}/{term}": value.detach() for term, value in (losses | diagnostics).items()}
         scalars[f"{name}/gradient_norm"] = gradient_norm(parameters)
         optimiser.found_inf = self.health.look(scalars)  # pyright: ignore[reportAttributeAccessIssue]
         with record_function("phase/optimiser"):
             if self.gradient_limit is not None:
-                shorten(parameters, scalars[f"{name}/gradient_norm"], self.gradient_limit)
+                clip_grad_norm(parameters, scalars[f"{name}/gradient_norm"], self.gradient_limit)
             optimiser.step()
         return scalars
 
-    def descend(self, name: str, losses: Scalars, watched: Scalars) -> Scalars:
+    def backward_and_update(self, name: str, losses: Scalars, diagnostics: Scalars) -> Scalars:
         """One update with the gradient of the sum of the losses, which are those of the global batch."""
         optimiser = self.optimisers[name]
         optimiser.zero_grad()
         total(losses).backward()
         distributed.sum_gradients(parameter for group in optimiser.param_groups for parameter in group["params"])
-        return self.update(name, losses, watched)
+        return self.update(name, losses, diagnostics)
 
 
 class Generative(Method):
@@ -249,10 +249,10 @@ def total(losses: Scalars) -> Tensor:
     return torch.stack(list(losses.values())).sum()
 
 
-def shorten(parameters: Sequence[nn.Parameter], length: Tensor, limit: float) -> None:
-    """Scale the gradients, which together have this length, so that it is at most the limit."""
+def clip_grad_norm(parameters: Sequence[nn.Parameter], norm: Tensor, limit: float) -> None:
+    """Scale the gradients, which together have this norm, so that it is at most the limit."""
     gradients = [p.grad for p in parameters if p.grad is not None]
-    torch._foreach_mul_(gradients, (limit / length).clamp(max=1))  # pyright: ignore[reportPrivateImportUsage]
+    torch._foreach_mul_(gradients, (limit / norm).clamp(max=1))  # pyright: ignore[reportPrivateImportUsage]
 
 
 def gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:

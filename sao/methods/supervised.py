@@ -51,7 +51,9 @@ class Supervised(Method):
         message = distributed.gather(torch.cat([mine, batch.labels[:, None].to(mine.dtype)], dim=1), self.batch)
         logits, labels = message[:, :-1], message[:, -1].long()
         accuracy = (logits.argmax(1) == labels).float().mean()
-        scalars = self.descend("classifier", {"cross_entropy": F.cross_entropy(logits, labels)}, {"accuracy": accuracy})
+        scalars = self.backward_and_update(
+            "classifier", {"cross_entropy": F.cross_entropy(logits, labels)}, {"accuracy": accuracy}
+        )
         self.average_classifier.update(self.classifier)
         return scalars
 

@@ -81,7 +81,7 @@ class TwoViews(Method):
     def step(self, batch: Batch, step: int) -> Scalars:
         views = self._gathered(batch.inputs, step)
         watched = views[0].get("watched", views[0]["projection"])
-        scalars = self.descend("network", self.losses(views, step), {"spread": spread(watched)})
+        scalars = self.backward_and_update("network", self.losses(views, step), {"spread": spread(watched)})
         if self.average_network is not None:
             self.average_network.update(self.network)
         self.remember([{name: rows.detach() for name, rows in view.items()} for view in views], step)
