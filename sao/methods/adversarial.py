@@ -62,6 +62,8 @@ class Side(NamedTuple):
 
 
 class Adversarial(DiscriminatorPasses):
+    features_with = ("average_discriminator.network.encoder",)
+    embeddings_with = ("average_discriminator",)
     decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
     zero_sum = False  # whether D's losses, as functions of the generated samples, are those of G with the sign turned
 

@@ -69,6 +69,8 @@ class Options(MethodOptions):
 
 class BigBiGAN(Generative):
     headline = ("discriminator/joint", "generator/joint")
+    features_with = ("average_encoder.network.backbone",)
+    embeddings_with = ("average_encoder",)
     decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
 
     def __init__(self, options: Options, context: Context) -> None:

@@ -57,6 +57,7 @@ class Options(MethodOptions):
 
 class DDPM(Generative):
     headline = ("network/noise",)
+    features_with = ("average_network", "diffusion", "feature_noise")
     decodes_with: ClassVar[tuple[str, ...]] = ("average_network", "diffusion")
     feature_noise: Tensor
 

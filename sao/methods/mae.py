@@ -58,6 +58,7 @@ class Options(MethodOptions):
 
 class MAE(Method):
     may_collapse: ClassVar[bool] = True
+    features_with = ("encoder",)
     headline = ("network/reconstruction",)
 
     def __init__(self, encoder: VisionTransformer, options: Options, context: Context) -> None:

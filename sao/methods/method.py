@@ -17,13 +17,14 @@ from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
 from sao.methods.compiled import Compiled, Function, as_it_is
 from sao.methods.health import Health
 from sao.methods.stages import with_stages
-from sao.networks import MovingAverage
+from sao.networks import Encoder, MovingAverage
 from sao.networks.cpu import portable
 from sao.options import Strict
 from sao.precision import cheaper
 
 Scalars = dict[str, Tensor]
 FeatureName = Literal["backbone", "embedding", "layers"]
+Use = FeatureName | Literal["decode"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,9 @@ class Method(nn.Module, ABC):
     cycle = 1  # steps after which the kind of work repeats, where not all steps do the same
     may_collapse: ClassVar[bool] = False  # whether a run says so where its network answers everything alike
     uniform_losses: Mapping[str, float] | None = None  # values at which a logged loss means: all outputs are alike
+    # The networks and buffers, by name, that `features` and `embeddings` use, so that others need not be loaded; "": all.
+    features_with: tuple[str, ...] = ("",)
+    embeddings_with: tuple[str, ...] | None = None  # None: the same as for the features
     own_clusters: int | None = None  # into how many it divides samples by itself, where it does
 
     def __init__(self) -> None:
@@ -171,6 +175,24 @@ class Method(nn.Module, ABC):
         """The features and, pooled to 2x2, the maps of every stage that led to them."""
         return with_stages(self, self.features, inputs)
 
+    def tensors_for(self, use: Use) -> dict[str, Tensor]:
+        """The parameters and buffers that a use needs, as the method declares them."""
+        declared = self.features_with
+        if use == "decode":
+            maker = generative(self)
+            assert maker is not None
+            declared = maker.decodes_with
+        elif use == "embedding" and self.embeddings_with is not None:
+            declared = self.embeddings_with
+        tensors = dict(self.named_parameters()) | dict(self.named_buffers())
+        return {name: value for name, value in tensors.items() if _is_of(declared, name)}
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether the features come from an encoder that makes maps of an image in stages."""
+        used = (part for name, part in self.named_modules() if _is_of(self.features_with, name))
+        return any(True for part in used if isinstance(part, Encoder) for _ in part.blocks_of_maps())
+
     def representation(self, name: FeatureName) -> Callable[[Tensor], Tensor]:
         return {"backbone": self.features, "embedding": self.embeddings, "layers": self.layers}[name]
 
@@ -222,11 +244,15 @@ class Generative(Method):
     """A method that also makes samples: `decode` turns normal draws into inputs."""
 
     latent_shape: tuple[int, ...]
-    decodes_with: ClassVar[tuple[str, ...]]  # the networks and buffers that `decode` uses, by name
+    decodes_with: ClassVar[tuple[str, ...]]  # that `decode` uses, by name; not a part of one of them
 
     @abstractmethod
     def decode(self, latents: Tensor) -> Tensor:
         """Inputs (n, …) from latents (n, *latent_shape), without a graph; the same latents always give the same inputs."""
+
+
+def _is_of(declared: Sequence[str], name: str) -> bool:
+    return any(one == "" or f"{name}.".startswith(f"{one}.") for one in declared)
 
 
 def generative(method: Method) -> Generative | None:

@@ -62,6 +62,7 @@ class Options(MethodOptions):
 
 class SelfConditioned(Generative):
     headline = ("discriminator/real", "discriminator/fake", "generator/fake")
+    features_with = ("discriminator.encoder",)
     decodes_with: ClassVar[tuple[str, ...]] = ("generator", "shares")
     centroids: Tensor
     assigned: Tensor

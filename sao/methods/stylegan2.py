@@ -60,6 +60,7 @@ class Options(MethodOptions):
 
 class StyleGAN2(Generative):
     headline = ("discriminator/real", "discriminator/fake", "generator/fake", "augmentation/p")
+    features_with = ("discriminator",)
     decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
     probability: Tensor
     signs: Tensor

@@ -31,6 +31,7 @@ class Options(MethodOptions):
 
 class Supervised(Method):
     needs_labels = True
+    features_with = ("average_classifier.network.encoder",)
     headline = ("classifier/cross_entropy",)
 
     def __init__(self, encoder: Encoder, options: Options, context: Context) -> None:
