@@ -12,7 +12,7 @@ from sao.methods import METHODS
 PACKAGE = Path(__file__).parents[1] / "sao"
 # Every part of the package, the first line imported by all that follow.
 LINES: list[set[str]] = [
-    {"objectives", "smoothness", "memory", "randomness", "distributed", "precision"},
+    {"objectives", "smoothness", "memory", "randomness", "distributed", "precision", "finite"},
     {"networks"},
     {"data", "evaluation", "processes"},
     {"methods"},
@@ -39,7 +39,12 @@ ANYWHERE = {
     "py.typed",
 }
 TORCH_ALONE = LINES[0] | LINES[1]
-ALLOWED_SIDEWAYS = {"networks": {"distributed", "networks", "precision"}, "objectives": {"precision"}}
+ALLOWED_SIDEWAYS = {
+    "networks": {"distributed", "networks", "precision"},
+    "objectives": {"precision", "finite"},
+    "smoothness": {"finite"},
+    "memory": {"finite"},
+}
 
 
 def imported(source: str, package: str) -> set[str]:
