@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sao.finite import check_finite
+
 
 class MemoryBank(nn.Module):
     """Rows (embedding, key) of the most recent real samples; a full bank forgets the oldest.
@@ -18,7 +20,6 @@ class MemoryBank(nn.Module):
     keys: Tensor
     cursor: Tensor
     filled: Tensor
-    skip: Tensor | None = None  # where it is set and true, a push changes nothing; nobody reads it to find out
 
     def __init__(self, capacity: int, embedding_size: int, key_size: int, dataset_size: int | None = None) -> None:
         super().__init__()
@@ -44,32 +45,30 @@ class MemoryBank(nn.Module):
     def __len__(self) -> int:
         return self._rows
 
-    @torch.no_grad()
-    def push(self, embeddings: Tensor, keys: Tensor, checked: bool = True) -> None:
-        """Append rows in order; of a batch larger than the bank only the last rows stay.
+    def push(self, embeddings: Tensor, keys: Tensor) -> None:
+        """Append rows in order; of a batch larger than the bank only the last rows stay. NaN and inf are refused."""
+        check_finite("embeddings holds", embeddings)
+        check_finite("keys holds", keys)
+        self.push_unchecked(embeddings, keys)
 
-        Rows that are NaN or inf are refused, unless `checked` is False: a look at the values waits for the device.
-        """
+    @torch.no_grad()
+    def push_unchecked(self, embeddings: Tensor, keys: Tensor) -> None:
+        """The same without a look at the values, which waits for the device: for a training step."""
         for name, rows, buffer in (("embeddings", embeddings, self.embeddings), ("keys", keys, self.keys)):
             if rows.ndim != 2 or rows.shape[1] != buffer.shape[1]:
                 raise ValueError(f"{name} must have shape (n, {buffer.shape[1]}), got {tuple(rows.shape)}")
             if len(rows) == 0:
                 raise ValueError(f"{name} is empty")
-            if checked and not torch.isfinite(rows).all():
-                raise FloatingPointError(f"{name} holds NaN or inf")
         if len(embeddings) != len(keys):
             raise ValueError(f"keys has {len(keys)} rows for {len(embeddings)} embeddings")
         n = len(embeddings)
         kept = min(n, self.capacity)
         rows = (self._next + torch.arange(n - kept, n, device=self.embeddings.device)) % self.capacity
-        for buffer, pushed in ((self.embeddings, embeddings), (self.keys, keys)):
-            buffer[rows] = self._unless_skipped(pushed[n - kept :].to(buffer), buffer, rows)
+        self.embeddings[rows] = embeddings[n - kept :].to(self.embeddings)
+        self.keys[rows] = keys[n - kept :].to(self.keys)
         self._next, self._rows = (self._next + n) % self.capacity, min(self._rows + n, self.capacity)
-        for counter, value in ((self.cursor, (self.cursor + n) % self.capacity), (self.filled, self.filled + n)):
-            counter.copy_(self._unless_skipped(value.clamp_max(self.capacity), counter))
-
-    def _unless_skipped(self, new: Tensor, old: Tensor, rows: Tensor | None = None) -> Tensor:
-        return new if self.skip is None else torch.where(self.skip, old if rows is None else old[rows], new)
+        self.cursor.fill_(self._next)
+        self.filled.fill_(self._rows)
 
     def contents(self) -> tuple[Tensor, Tensor]:
         """The filled rows of (embeddings, keys), in no particular order."""
@@ -88,7 +87,6 @@ class Queue(nn.Module):
     """
 
     rows: Tensor
-    skip: Tensor | None = None  # where it is set and true, a push changes nothing; nobody reads it to find out
 
     def __init__(self, rows: Tensor) -> None:
         """`rows` (m, p) are there at the start."""
@@ -104,4 +102,4 @@ class Queue(nn.Module):
         before_the_end = min(len(rows), size - start)
         places = slice(start, start + before_the_end), slice(len(rows) - before_the_end)
         for place, new in zip(places, (rows[:before_the_end], rows[before_the_end:]), strict=True):
-            self.rows[place] = new if self.skip is None else torch.where(self.skip, self.rows[place], new.to(self.rows.dtype))
+            self.rows[place] = new

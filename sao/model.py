@@ -17,13 +17,13 @@ from sao.data.files.open import open_for_embedding
 from sao.engine.cluster_sheet import ClusterSheet
 from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.engine.features import extract
-from sao.engine.partial_method import PartialMethod, Use, latest_method
+from sao.engine.partial_method import PartialMethod, latest_method
 from sao.engine.pictures import decoded, to_pixels
 from sao.errors import InputError
 from sao.evaluation.html import table
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
 from sao.evaluation.manifold import Manifold, check_algorithm
-from sao.methods import FeatureName, Generative, Method, generative
+from sao.methods import FeatureName, Generative, Method, Use, generative
 from sao.models import run_folder
 from sao.randomness import generator
 from sao.training.device import choose_device
@@ -62,7 +62,7 @@ class Model:
         return self._method
 
     def method_for(self, use: Use) -> Method:
-        """The method, of which that has values what a use of it reads."""
+        """The method, with only the weights that this use needs."""
         if self._method is not None:
             return self._method
         assert self._parts is not None

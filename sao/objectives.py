@@ -1,8 +1,8 @@
 """The adversarial objectives, as pure functions of embeddings and scores.
 
 Axes: n batch, m pool, p embedding, b backbone (key), k neighbours. Every function returns a scalar and is differentiable.
-The caller passes the *global* batch; nothing here knows about processes. An argument that is NaN or inf is refused, unless
-`checked` is False: a look at the values waits for the device. Then the result is NaN or inf too.
+The caller passes the *global* batch; nothing here knows about processes. An argument that is NaN or inf is refused; a training
+step calls `function.unchecked`, which does not wait for the device to look at values.
 """
 
 import math
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sao.finite import refuse_nonfinite
 from sao.precision import full_precision
 
 Covariance = Literal["full", "diagonal"]
@@ -21,6 +22,7 @@ Side = Literal["floor", "ceiling"]
 EPSILON = 0.5  # total variance added to a covariance, spread evenly over its p directions
 
 
+@refuse_nonfinite
 def jensen_shannon(
     real: Tensor,
     fake: Tensor,
@@ -28,19 +30,19 @@ def jensen_shannon(
     covariance: Covariance = "full",
     centre: Centre = "sphere",
     epsilon: float = EPSILON,
-    checked: bool = True,
 ) -> Tensor:
     """Jensen–Shannon divergence of two Gaussians fitted to normalised embeddings (n, p); the paper's Eq. JSD.
 
     The mixture is approximated by the one Gaussian that fits both batches together.
     """
-    _check_pair(real, fake, checked)
-    options = {"covariance": covariance, "centre": centre, "epsilon": epsilon, "checked": False}
-    joint = gaussian_logdet(torch.cat([real, fake]), **options)
-    parts = gaussian_logdet(real, **options) + gaussian_logdet(fake, **options)
+    _check_pair(real, fake)
+    options = {"covariance": covariance, "centre": centre, "epsilon": epsilon}
+    joint = gaussian_logdet.unchecked(torch.cat([real, fake]), **options)
+    parts = gaussian_logdet.unchecked(real, **options) + gaussian_logdet.unchecked(fake, **options)
     return 0.5 * (joint - 0.5 * parts)
 
 
+@refuse_nonfinite
 def bhattacharyya(
     real: Tensor,
     fake: Tensor,
@@ -48,13 +50,12 @@ def bhattacharyya(
     covariance: Covariance = "full",
     centre: Centre = "sphere",
     epsilon: float = EPSILON,
-    checked: bool = True,
 ) -> Tensor:
     """Bhattacharyya distance of two Gaussians fitted to normalised embeddings (n, p); the paper's Eq. DB."""
-    _check_pair(real, fake, checked)
-    options = {"covariance": covariance, "centre": centre, "epsilon": epsilon, "checked": False}
-    real_covariance = gaussian_covariance(real, **options)
-    fake_covariance = gaussian_covariance(fake, **options)
+    _check_pair(real, fake)
+    options = {"covariance": covariance, "centre": centre, "epsilon": epsilon}
+    real_covariance = gaussian_covariance.unchecked(real, **options)
+    fake_covariance = gaussian_covariance.unchecked(fake, **options)
     mean_covariance = 0.5 * (real_covariance + fake_covariance)
     shift = _at_least_float32(real).mean(0) - _at_least_float32(fake).mean(0)
     if covariance == "diagonal":
@@ -65,13 +66,13 @@ def bhattacharyya(
     return (shift * whitened).sum() / 8 + 0.5 * spread
 
 
+@refuse_nonfinite
 def gaussian_covariance(
     embeddings: Tensor,
     *,
     covariance: Covariance = "full",
     centre: Centre = "sphere",
     epsilon: float = EPSILON,
-    checked: bool = True,
 ) -> Tensor:
     """Regularised covariance of a batch: (p, p), or its diagonal (p,).
 
@@ -84,7 +85,7 @@ def gaussian_covariance(
         raise ValueError(f'covariance must be "full" or "diagonal", got {covariance!r}')
     if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon must be positive and finite, got {epsilon}: it keeps the log-determinant finite")
-    _check_matrix("embeddings", embeddings, checked)
+    _check_matrix("embeddings", embeddings)
     embeddings = _at_least_float32(embeddings)
     n, p = embeddings.shape
     mean = embeddings.mean(0)
@@ -96,11 +97,13 @@ def gaussian_covariance(
         return deviations.T @ deviations / n + (epsilon / p) * identity
 
 
+@refuse_nonfinite
 def gaussian_logdet(embeddings: Tensor, **options) -> Tensor:
     """Log-determinant of the regularised covariance: twice the entropy of the fitted Gaussian, up to a constant."""
-    return _logdet(gaussian_covariance(embeddings, **options))
+    return _logdet(gaussian_covariance.unchecked(embeddings, **options))
 
 
+@refuse_nonfinite
 def neighbour_similarity(
     queries: Tensor,
     query_keys: Tensor,
@@ -108,7 +111,6 @@ def neighbour_similarity(
     keys: Tensor,
     k: int = 1,
     skip_first: bool = False,
-    checked: bool = True,
 ) -> Tensor:
     """Mean over queries (n, p) and their k nearest pool entries of query · value; the paper's Eq. real_knn.
 
@@ -116,7 +118,7 @@ def neighbour_similarity(
     `skip_first` drops the nearest entry: for real queries that stand in the pool it is the query itself.
     """
     for name, tensor in (("queries", queries), ("query_keys", query_keys), ("values", values), ("keys", keys)):
-        _check_matrix(name, tensor, checked)
+        _check_matrix(name, tensor)
     if len(queries) != len(query_keys):
         raise ValueError(f"query_keys has {len(query_keys)} rows for {len(queries)} queries")
     if len(values) != len(keys):
@@ -136,22 +138,22 @@ def neighbour_similarity(
     return torch.einsum("np,nkp->nk", queries, neighbours).mean()
 
 
-def adversarial_hinge(real_scores: Tensor, fake_scores: Tensor, checked: bool = True) -> Tensor:
+@refuse_nonfinite
+def adversarial_hinge(real_scores: Tensor, fake_scores: Tensor) -> Tensor:
     """The discriminator's hinge loss on scalar scores; the generator minimises `-fake_scores.mean()`."""
     for name, scores in (("real_scores", real_scores), ("fake_scores", fake_scores)):
         if scores.numel() == 0:
             raise ValueError(f"{name} is empty")
-        if checked:
-            _check_finite(name, scores)
     return F.relu(1 - real_scores).mean() + F.relu(1 + fake_scores).mean()
 
 
-def norm_hinge(embeddings: Tensor, side: Side = "floor", checked: bool = True) -> Tensor:
+@refuse_nonfinite
+def norm_hinge(embeddings: Tensor, side: Side = "floor") -> Tensor:
     """Mean squared distance of the norms of unnormalised embeddings (n, p) to the allowed side of 1.
 
     "floor" penalises norms below 1 (the authors' code), "ceiling" norms above 1 (the paper's formula).
     """
-    _check_matrix("embeddings", embeddings, checked)
+    _check_matrix("embeddings", embeddings)
     if side not in ("floor", "ceiling"):
         raise ValueError(f'side must be "floor" or "ceiling", got {side!r}')
     norms = torch.linalg.vector_norm(embeddings, dim=1)
@@ -175,26 +177,17 @@ def _at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def _check_pair(real: Tensor, fake: Tensor, checked: bool) -> None:
+def _check_pair(real: Tensor, fake: Tensor) -> None:
     for name, tensor in (("real", real), ("fake", fake)):
-        _check_matrix(name, tensor, checked)
+        _check_matrix(name, tensor)
         if len(tensor) < 2:
             raise ValueError(f"{name} has 1 row: a covariance needs at least 2")
     if real.shape[1] != fake.shape[1]:
         raise ValueError(f"fake has {fake.shape[1]} columns, real has {real.shape[1]}")
 
 
-def _check_matrix(name: str, tensor: Tensor, checked: bool) -> None:
+def _check_matrix(name: str, tensor: Tensor) -> None:
     if tensor.ndim != 2:
         raise ValueError(f"{name} must be a matrix with one row for each sample, got shape {tuple(tensor.shape)}")
     if tensor.numel() == 0:
         raise ValueError(f"{name} is empty: shape {tuple(tensor.shape)}")
-    if checked:
-        _check_finite(name, tensor)
-
-
-def _check_finite(name: str, tensor: Tensor) -> None:
-    tensor = tensor.detach()
-    # A sum is finite only if every term is, and costs a fifth; where it overflows, the terms are looked at one by one.
-    if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
-        raise FloatingPointError(f"{name} holds NaN or inf")

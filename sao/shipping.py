@@ -4,17 +4,17 @@ import json
 import os
 import shlex
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from sao import __version__
 from sao import config as configuration
 from sao.config import Config, Data, Train, load_preset
 from sao.config.presets import preset_names
 from sao.data.named import NAMES
-from sao.engine.partial_method import PartialMethod, Use
+from sao.engine.partial_method import PartialMethod
 from sao.errors import InputError
 from sao.evaluation.result import read_json
-from sao.methods import FeatureName
+from sao.methods import Use
 from sao.model import Model
 from sao.training import checkpoint
 from sao.training.run_files import MARK
@@ -53,19 +53,16 @@ def write_copy(
     """A folder that `sao.load` opens; returns what it can be used for."""
     kept: list[Use] = []
     names: set[str] = set()
-    uses: list[Use] = [*get_args(FeatureName)]
-    if config.method.generates:
-        uses.append("decode")
+    uses: list[Use] = ["backbone", "embedding"]
+    uses += ["layers"] if parts.outline is not None and parts.outline.has_layers else []
+    uses += ["decode"] if config.method.generates else []
     for use in uses:
-        try:
-            read = parts.names_read(use)
-        except InputError:  # a method that has no such feature says so
-            continue
-        if read is not None:
+        needed = parts.names_for(use)
+        if needed is not None:
             kept.append(use)
-            names |= read
+            names |= needed
     if "backbone" not in kept:
-        raise InputError(f"which part of a {config.method.name} run embeds cannot be found out, so it cannot be shipped")
+        raise InputError(f"a {config.method.name} run needs more than its checkpoint holds, so it cannot be shipped")
     folder.mkdir()
     (folder / MARK).write_text(json.dumps({"sao": __version__, "format": FORMAT, "copy": True}) + "\n", encoding="utf-8")
     (folder / FACTS).write_text(facts.as_text(), encoding="utf-8")

@@ -19,9 +19,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from sao.finite import refuse_nonfinite
+
 Function = Callable[[Tensor], Tensor]
 
 
+@refuse_nonfinite
 def jacobian_norm(
     function: Function,
     x: Tensor,
@@ -38,9 +41,8 @@ def jacobian_norm(
     """
     _check_arguments(x, steps)
     if start == "input":
-        return outputs_and_norms(function, x, steps, generator)[1]
+        return outputs_and_norms.unchecked(function, x, steps, generator)[1]
     if start == "output":
-        function = _finite(function)
         v = _unit(_vjp(function, x, _normal_like(_output(function, x), generator)))
         for _ in range(steps - 1):
             v = _unit(_vjp(function, x, _unit(_jvp(function, x, v))))
@@ -48,23 +50,21 @@ def jacobian_norm(
     raise ValueError(f'start must be "input" or "output", got {start!r}')
 
 
+@refuse_nonfinite
 def outputs_and_norms(
     function: Function,
     x: Tensor,
     steps: int = 1,
     generator: torch.Generator | None = None,
     start: Tensor | None = None,
-    checked: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """The function's outputs and the Jacobian norms of its samples, both with a graph, from one forward pass.
 
     This is how training shares that pass between the losses and the penalty: the tangents Jv travel through it beside the
     values. The power iteration begins with the input directions `start`, or random ones; a part of a batch gets its part.
     Where x itself requires gradients, they can be taken of both.
-    Inputs and outputs that are NaN or inf are refused, unless `checked` is False: a look at the values waits for the device.
     """
-    _check_arguments(x, steps, checked)
-    function = _finite(function) if checked else function
+    _check_arguments(x, steps)
     if start is not None and start.shape != x.shape:
         raise ValueError(f"start has shape {tuple(start.shape)}, x has {tuple(x.shape)}")
     v = _unit(_normal_like(x, generator) if start is None else start)
@@ -92,12 +92,11 @@ def norm_along(outputs: Tensor, inputs: Tensor, direction: Tensor) -> Tensor:
     return _norms(products)
 
 
+@refuse_nonfinite
 def smoothness_penalty(norms: Tensor, target: float = 1.0) -> Tensor:
     """Mean squared distance of the Jacobian norms (n,) to the Lipschitz target."""
     if norms.ndim != 1 or len(norms) == 0:
         raise ValueError(f"norms must hold one number for each sample, got shape {tuple(norms.shape)}")
-    if not torch.isfinite(norms).all():
-        raise FloatingPointError("norms holds NaN or inf")
     return (norms - target).square().mean()
 
 
@@ -122,6 +121,7 @@ class JacobianAudit:
         return "\n".join(lines)
 
 
+@refuse_nonfinite
 def jacobian_audit(
     function: Function,
     x: Tensor,
@@ -143,7 +143,7 @@ def jacobian_audit(
     if not all(0 <= quantile <= 1 for quantile in quantiles):
         raise ValueError(f"quantiles must lie between 0 and 1, got {tuple(quantiles)}")
     batches = x.split(batch_size)
-    outputs = _output(_finite(function), batches[0])
+    outputs = _output(function, batches[0])
     copies = _output(function, x[:1].expand_as(batches[0]).clone())
     if (copies[0] - outputs[0]).abs().max() > 1e-2 * outputs.abs().max():
         raise ValueError("function must treat samples independently and without chance: call eval() on the network first")
@@ -174,18 +174,6 @@ def _evaluate(function: Function, x: Tensor) -> Tensor:
         got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(f"function must return one tensor with a row for each of the {len(x)} samples, got {got}")
     return outputs
-
-
-def _finite(function: Function) -> Function:
-    """The same function, which raises where a result is not finite."""
-
-    def checked(x: Tensor) -> Tensor:
-        outputs = function(x)
-        if isinstance(outputs, Tensor) and not torch.isfinite(outputs).all():
-            raise FloatingPointError("function returned NaN or inf")
-        return outputs
-
-    return checked
 
 
 @contextmanager
@@ -277,12 +265,10 @@ def _unit(tensor: Tensor) -> Tensor:
     return tensor / norms.reshape(-1, *[1] * (tensor.ndim - 1))
 
 
-def _check_arguments(x: Tensor, steps: int, checked: bool = True) -> None:
+def _check_arguments(x: Tensor, steps: int) -> None:
     if x.ndim < 2 or x.numel() == 0:
         raise ValueError(f"x must be a non-empty batch (n, …), got shape {tuple(x.shape)}")
     if not x.is_floating_point():
         raise ValueError(f"x must be floating point, got {x.dtype}")
-    if checked and not torch.isfinite(x).all():
-        raise FloatingPointError("x holds NaN or inf")
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")

@@ -119,7 +119,7 @@ class Structural:
         real_z, fake_z = both[: len(real)], both[len(real) :]
         keys = self._keys(real, features[: len(real)]), self._keys(fake, features[len(real) :])
         terms = reference.discriminator_terms(self.settings, real_z, fake_z, keys, self._pool(real_z, keys[0]), norms)
-        others = reference.watched(self.settings, real_z, fake_z, norms)
+        others = reference.diagnostics(self.settings, real_z, fake_z, norms)
         return self._update("discriminator", self.discriminator, self.discriminator_optimiser, terms, others), keys[0]
 
     def _one_step_of_both(self, real: Tensor, draws: Draws, step: int) -> Terms:
@@ -139,7 +139,7 @@ class Structural:
             inputs = torch.cat([real, fake]).detach()
             norms = jacobian_norms(self.discriminator, inputs, draws.directions, self.power_steps)
         terms = reference.discriminator_terms(self.settings, real_z, fake_z, keys, pool, norms)
-        others = reference.watched(self.settings, real_z, fake_z, norms)
+        others = reference.diagnostics(self.settings, real_z, fake_z, norms)
         logged = self._update("discriminator", self.discriminator, self.discriminator_optimiser, terms, others)
         logged |= self._moved("generator", self.generator, self.generator_optimiser, gradients, of_generator)
         if self.bank is not None:

@@ -121,7 +121,7 @@ def test_a_step_that_does_more_than_others_counts_with_its_share(monkeypatch, ca
     class Learner:
         cycle = 4
 
-        def learn(self, batch, step: int) -> None:
+        def training_step(self, batch, step: int) -> None:
             made.append(step)
             now[0] += 10.0 if step % 4 == 3 else 2.0
 

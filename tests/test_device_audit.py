@@ -86,7 +86,7 @@ def full_step(config: Config, shape: tuple[int, ...], samples: int, classes: int
     method = built(config, shape, samples, classes)
     batch = batch_of(shape, config.train.batch, method.needs_labels)
     with fused_optimisers(), audited() as audit:
-        assert method.learn(batch, 0)
+        assert method.training_step(batch, 0)
     assert audit.copied == audit.returned == 0
 
 
@@ -166,7 +166,7 @@ def test_a_deliberate_fault_in_a_step_is_found(fault, error, monkeypatch):
     monkeypatch.setattr(Supervised, "step", faulty)
     method, batch = learner("supervised"), batch_of((1, 8, 8), 16, True)
     with fused_optimisers(), audited(), pytest.raises(error):
-        method.learn(batch, 0)
+        method.training_step(batch, 0)
 
 
 def test_copies_are_counted():

@@ -13,7 +13,7 @@ from sao.methods import METHODS
 PACKAGE = Path(__file__).parents[1] / "sao"
 # Every part of the package, the first line imported by all that follow. A module that drives others has a line of its own.
 LINES: list[set[str]] = [
-    {"objectives", "smoothness", "memory", "randomness", "distributed", "precision"},
+    {"objectives", "smoothness", "memory", "randomness", "distributed", "precision", "finite"},
     {"networks"},
     {"data", "evaluation", "processes"},
     {"methods"},
@@ -42,7 +42,12 @@ ANYWHERE = {
 }
 PARTS = set().union(*LINES, ANYWHERE)
 TORCH_ALONE = LINES[0] | LINES[1]
-ALLOWED_SIDEWAYS = {"networks": {"distributed", "networks", "precision"}, "objectives": {"precision"}}
+ALLOWED_SIDEWAYS = {
+    "networks": {"distributed", "networks", "precision"},
+    "objectives": {"precision", "finite"},
+    "smoothness": {"finite"},
+    "memory": {"finite"},
+}
 
 
 def imported(source: str, package: str) -> set[str]:

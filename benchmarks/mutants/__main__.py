@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 FOUND = ROOT / "results" / "mutants.jsonl"
 FILES = (
     "sao/objectives.py",
+    "sao/finite.py",
     "sao/smoothness.py",
     "sao/memory.py",
     "sao/randomness.py",
@@ -47,6 +48,8 @@ ALSO = {
     "sao/randomness.py": ["tests/data/test_loader.py"],
     "sao/data/split.py": ["tests/data/test_table_files.py", "tests/data/test_arrays.py", "tests/data/test_images.py"],
     "sao/methods/adversarial.py": [GAN_STEP, "tests/methods/test_structural.py", CONTROLS],
+    "sao/finite.py": ["tests/test_objectives.py", "tests/test_smoothness.py", "tests/test_memory.py"],
+    "sao/methods/discriminator_passes.py": [GAN_STEP, "tests/methods/test_structural.py"],
     "sao/methods/architecture.py": [GAN_STEP, CONTROLS, "tests/config/test_config.py"],
     "sao/methods/biggan.py": [GAN_STEP, CONTROLS],
     "sao/methods/hinge.py": [GAN_STEP],

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from sao.benchmark import reference
 from sao.config import Config
 from sao.methods import structural
-from sao.methods.adversarial import Side
 from sao.methods.method import Batch, Context, total
 from sao.networks import Generator
 from sao.networks.cpu import portable
@@ -42,27 +41,27 @@ class Literal(structural.Structural):
         real_keys = self._keys(real)
         keys = torch.cat([real_keys, self._keys(fake)])
         both = torch.cat([real, fake])
-        sides = self._gathered(self.discriminator(both)[1], keys)
         norms = self._literal_norms(both, step)
+        (real_z, real_k, _), (fake_z, fake_k, _) = self._gather(self.discriminator(both)[1], keys, norms[:, None])
         bank = None if self.bank is None else self.bank.contents()
-        (real_z, real_k), (fake_z, fake_k) = sides
         losses = reference.discriminator_terms(self._settings, real_z, fake_z, (real_k, fake_k), bank, norms)
-        watched = reference.watched(self._settings, real_z, fake_z, norms)
+        diagnostics = reference.diagnostics(self._settings, real_z, fake_z, norms)
         self.optimisers["discriminator"].zero_grad()
         total(losses).backward()
-        return self.update("discriminator", losses, watched), real_keys
+        return self.update("discriminator", losses, diagnostics), real_keys
 
     def _update_generator(self, real: Tensor, real_keys: Tensor, step: int):
         fake = self.generator(self._latents("generator latents", step, real))
         keys = torch.cat([real_keys, self._keys(fake)])
-        sides = self._gathered(self.discriminator(torch.cat([real, fake]))[1], keys)
+        embeddings = self.discriminator(torch.cat([real, fake]))[1]
+        sides = self._gather(embeddings, keys, embeddings.new_empty(len(embeddings), 0))
+        (real_z, real_k, _), (fake_z, fake_k, _) = sides
         bank = None if self.bank is None else self.bank.contents()
-        (real_z, real_k), (fake_z, fake_k) = sides
         losses = reference.generator_terms(self._settings, real_z, fake_z, (real_k, fake_k), bank)
         self.optimisers["generator"].zero_grad()
         total(losses).backward()
         scalars = self.update("generator", losses, {})
-        self.remember(Side(sides[0].embeddings.detach(), sides[0].keys))
+        self.update_bank(sides[0])
         return scalars
 
     def _keys(self, inputs: Tensor) -> Tensor:
@@ -79,7 +78,9 @@ class Literal(structural.Structural):
         def embed(sample: Tensor) -> Tensor:
             return functional_call(self.discriminator, weights, (sample[None],))[1][0]
 
-        start = F.normalize(self._jacobian_start(step, both).flatten(1)).view_as(both)
+        directions = self._jacobian_directions(step, both)
+        assert directions is not None
+        start = F.normalize(directions.flatten(1)).view_as(both)
         u = F.normalize(vmap(lambda x, v: jvp(embed, (x,), (v,))[1])(both, start))
         inputs = both.detach().requires_grad_()
         outputs = self.discriminator(inputs)[1]

@@ -84,7 +84,7 @@ class Cycle:
 
     def __call__(self, turn: int) -> None:
         for step in range(turn * self.method.cycle, (turn + 1) * self.method.cycle):
-            self.method.learn(self.batch, step)
+            self.method.training_step(self.batch, step)
 
 
 def step_times(cycles: Sequence[Cycle], steps: int) -> list[Spread]:
@@ -169,7 +169,7 @@ def _answer_peak_memory() -> None:
     method = build(config, shape, request["samples"], request["arrangement"])
     batch = random_batch(config, shape)
     for step in range(2):
-        method.learn(batch, step)
+        method.training_step(batch, step)
     print(_peak_gigabytes())
 
 

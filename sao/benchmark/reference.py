@@ -66,7 +66,7 @@ def generator_terms(settings: Settings, real: Tensor, fake: Tensor, keys: Rows, 
     return terms
 
 
-def watched(settings: Settings, real: Tensor, fake: Tensor, jacobian_norms: Tensor | None) -> Terms:
+def diagnostics(settings: Settings, real: Tensor, fake: Tensor, jacobian_norms: Tensor | None) -> Terms:
     """What D's update logs beside its terms."""
     found: Terms = {}
     if jacobian_norms is not None:

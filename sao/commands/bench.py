@@ -71,7 +71,7 @@ def measure(
     if config.train.compile:
         cycles["uncompiled"] = measuring.Cycle(measuring.build(config, shape, samples, "uncompiled"), batch_of_a_step)
     started = time.perf_counter()
-    ours.learn(batch_of_a_step, 0)
+    ours.training_step(batch_of_a_step, 0)
     first = time.perf_counter() - started
     spreads = dict(zip(cycles, measuring.step_times(list(cycles.values()), steps), strict=True))
     seconds, batch = spreads["ours"], config.train.batch

@@ -13,7 +13,7 @@ from sao.commands.output import warn
 from sao.errors import InputError
 
 if TYPE_CHECKING:  # torch comes with it
-    from sao.engine.partial_method import Use
+    from sao.methods import Use
     from sao.model import Model
 
 CHECKED = 64  # samples on which the copy must agree with the run

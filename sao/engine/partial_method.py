@@ -6,24 +6,20 @@ import warnings
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import torch
 
 from sao.config import Config
-from sao.engine.tensors_read import tensors_read
 from sao.errors import InputError
-from sao.methods import FeatureName, Method, generative
+from sao.methods import Method, Use
 from sao.training import checkpoint
 from sao.training.data_facts import DataFacts
 
-Use = FeatureName | Literal["decode"]
-
 
 class PartialMethod:
-    """The method of a checkpoint. What a use reads is found out on torch's meta device, where tensors have no values.
+    """The method of a checkpoint, which has values only where a use needs them, as the method declares.
 
-    A method that cannot be built there (`outline` is None) is loaded whole.
+    The rest is on torch's meta device. A method that cannot be built there (`outline` is None) is loaded whole.
     """
 
     def __init__(
@@ -31,18 +27,17 @@ class PartialMethod:
         build: Callable[[], Method],
         outline: Method | None,
         path: Path,
-        shape: tuple[int, ...],
         device: torch.device,
         raw: bool,
     ) -> None:
         self.outline, self.path, self.device = outline, path, device
-        self._build, self._shape, self._raw = build, shape, raw
+        self._build, self._raw = build, raw
         self._ready: set[Use] = set()
         self.uses = checkpoint.uses_of(path)  # of a copy that holds a part; None where everything is there
         if outline is not None:
             there = {name: tuple(tensor.shape) for name, tensor in outline.state_dict().items()}
-            stored = checkpoint.tensor_shapes(path)
-            if (there if self.uses is None else {name: there.get(name) for name in stored}) != stored:
+            self._stored = checkpoint.tensor_shapes(path)
+            if (there if self.uses is None else {name: there.get(name) for name in self._stored}) != self._stored:
                 raise checkpoint.other_network(path)
 
     @property
@@ -50,13 +45,13 @@ class PartialMethod:
         return str(self.path.parents[1])
 
     def ready_for(self, use: Use) -> Method:
-        """The method, of which the tensors that this use reads have values."""
+        """The method, of which the tensors that this use needs have values."""
         if self.uses is not None and use not in self.uses:
             raise InputError(f"{self._copy} is a copy for {', '.join(self.uses)}: it holds nothing for {use}")
         if self._partial is None:
             return self.whole
         if use not in self._ready:
-            names = self.names_read(use)
+            names = self.names_for(use)
             if names is None:
                 return self.whole
             self._fill(self._partial, names)
@@ -78,26 +73,17 @@ class PartialMethod:
     def _partial(self) -> Method | None:
         return copy.deepcopy(self.outline)
 
-    def names_read(self, use: Use) -> set[str] | None:
-        """None where that cannot be found out, or where it needs more than a checkpoint holds."""
-        outline = self.outline
-        if outline is None:
+    def names_for(self, use: Use) -> set[str] | None:
+        """What the checkpoint holds for a use; None where the use needs more than a checkpoint holds."""
+        if self.outline is None:
             return None
-        if use == "decode":
-            maker = generative(outline)
-            assert maker is not None
-            function, shape = maker.decode, maker.latent_shape
-        else:
-            function, shape = outline.representation(use), self._shape
-        try:
-            names = tensors_read(outline, function, torch.empty(2, *shape, device="meta"))
-        except (RuntimeError, NotImplementedError):
+        needed = self.outline.tensors_for(use).keys()
+        if not needed <= self.outline.state_dict().keys():
             return None
-        return names if names <= set(outline.state_dict()) else None
+        return {name for name in needed if self._stored_as(name, self._stored) in self._stored}
 
     def _fill(self, method: Method, names: set[str]) -> None:
-        known = method.state_dict().keys()
-        stored = {name: self._stored_as(name, known) for name in names}
+        stored = {name: self._stored_as(name, self._stored) for name in names}
         tensors = checkpoint.some_tensors(self.path, sorted(set(stored.values())))
         kinds = {name: tensor.dtype for name, tensor in method.state_dict().items()}  # a copy may keep half of the bits
         filled = {name: tensors[other].to(self.device, kinds[name]) for name, other in stored.items()}
@@ -122,7 +108,7 @@ def latest_method(
 
     def used(path: Path) -> tuple[PartialMethod, int]:
         step = checkpoint.checked_step(path, (checkpoint.METHOD,))
-        found = PartialMethod(build, outline, path, facts.shape, device, raw)
+        found = PartialMethod(build, outline, path, device, raw)
         if outline is None:
             _ = found.whole  # only then is it known whether it fits
         return found, step

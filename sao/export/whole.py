@@ -13,10 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from sao.data.dataset import Standardiser, pixels_to_inputs
-from sao.engine.partial_method import Use
 from sao.engine.pictures import pixels_of
-from sao.engine.tensors_read import tensors_read
-from sao.methods import FeatureName, Method, generative
+from sao.methods import FeatureName, Method, Use, generative
 from sao.model import Model
 from sao.networks.cpu import portable
 
@@ -42,7 +40,7 @@ class Whole:
 
 def whole_encoder(model: Model, feature: FeatureName = "backbone") -> Whole:
     """uint8 images (n, h, w, c), or rows (n, d) as float64 in their original units → features (n, b)."""
-    network = _portable_network(model.method_for(feature), feature, torch.zeros(EXAMPLES, *model.facts.shape))
+    network = _portable_network(model.method_for(feature), feature)
     if len(model.facts.shape) == 3:
         channels, height, width = model.facts.shape
         module, example = OfImages(network), torch.zeros(EXAMPLES, height, width, channels, dtype=torch.uint8)
@@ -57,7 +55,7 @@ def whole_encoder(model: Model, feature: FeatureName = "backbone") -> Whole:
 def whole_generator(model: Model) -> Whole:
     """Latents (n, *latent_shape) as float32 → uint8 images (n, h, w, c), or rows in their original units."""
     example = torch.zeros(EXAMPLES, *model.latent_shape)
-    network = _portable_network(model.method_for("decode"), "decode", example)
+    network = _portable_network(model.method_for("decode"), "decode")
     module = ToImages(network) if len(model.facts.shape) == 3 else ToRows(network, _standardiser(model))
     output = "images" if len(model.facts.shape) == 3 else "rows"
     return Whole(module.eval(), example, lambda z: model.decode(torch.from_numpy(z)), "latents", output, "generator")
@@ -86,15 +84,15 @@ class Function(nn.Module):
         return maker.decode(inputs)
 
 
-def _portable_network(method: Method, name: Use, example: Tensor) -> Function:
-    """A copy of the method on the CPU, in torch's layout, of which everything is taken away that the function never reads."""
+def _portable_network(method: Method, name: Use) -> Function:
+    """A copy of the method on the CPU, in torch's layout, with only the weights that this use needs."""
     method = copy.deepcopy(method)
     method.optimisers = {}
     with portable():
         function = Function(method.requires_grad_(False).eval(), name)
         function._apply(lambda tensor: tensor if tensor.is_meta else tensor.cpu())
         _fix_parametrised(function)
-        _drop_unread(function, tensors_read(function, function, example))
+        _keep(function, {f"method.{known}" for known, value in method.tensors_for(name).items() if not value.is_meta})
     return function
 
 
@@ -113,16 +111,16 @@ def _fix_parametrised(network: nn.Module) -> None:
                 module.register_parameter(name, nn.Parameter(value, requires_grad=False))
 
 
-def _drop_unread(network: nn.Module, read: set[str]) -> None:
-    """Modules with tensors of which none is read, and such tensors; modules without any tensor stay."""
+def _keep(network: nn.Module, needed: set[str]) -> None:
+    """Drop all other tensors, and modules of which none is needed; modules without any tensor stay."""
     for name, module in list(network.named_modules(remove_duplicate=False)):
         prefix = f"{name}." if name else ""
         for child, inner in list(module.named_children()):
             held = [*inner.parameters(), *inner.buffers()]
-            if held and not any(known.startswith(f"{prefix}{child}.") for known in read):
+            if held and not any(known.startswith(f"{prefix}{child}.") for known in needed):
                 setattr(module, child, None)
         for tensors in (module._parameters, module._buffers):
-            for own in [own for own, tensor in tensors.items() if tensor is not None and f"{prefix}{own}" not in read]:
+            for own in [own for own, tensor in tensors.items() if tensor is not None and f"{prefix}{own}" not in needed]:
                 tensors[own] = None
 
 

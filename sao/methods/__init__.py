@@ -25,7 +25,7 @@ from sao.methods import (
 )
 from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
 from sao.methods.health import NonFiniteError
-from sao.methods.method import Batch, Context, FeatureName, Generative, Method, MethodOptions, OtherRun, generative
+from sao.methods.method import Batch, Context, FeatureName, Generative, Method, MethodOptions, OtherRun, Use, generative
 
 __all__ = [
     "ENCODERS",
@@ -40,6 +40,7 @@ __all__ = [
     "MethodOptions",
     "NonFiniteError",
     "OtherRun",
+    "Use",
     "generative",
 ]
 

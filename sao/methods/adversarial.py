@@ -5,7 +5,7 @@ One step is one update of D and one of G. A subclass says what the losses are. T
 """
 
 from abc import abstractmethod
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -16,10 +16,10 @@ from sao import distributed
 from sao.config.types import Decay, PositiveInt
 from sao.data.augmentation import Augmentation
 from sao.methods.architecture import GeneratorOptions
-from sao.methods.discriminator_passes import DiscriminatorPasses, Part
+from sao.methods.discriminator_passes import DiscriminatorPasses, EmbeddedBatch
 from sao.methods.method import Batch, Context, MethodOptions, Scalars, total
 from sao.methods.optimisers import AdamW, DecayedAdamW
-from sao.methods.players import normal_rows
+from sao.methods.players import frozen, normal_rows
 from sao.networks import Discriminator, Generator, MovingAverage
 
 
@@ -58,28 +58,13 @@ class Side(NamedTuple):
 
     embeddings: Tensor  # (n, p), as they leave D
     keys: Tensor  # (n, b), by which neighbours are found; b is 0 for a method without
-
-
-class LossesOfBoth(NamedTuple):
-    """Of one pass of D for both players."""
-
-    of_discriminator: Scalars
-    of_generator: Scalars
-    watched: Scalars
-    real: Side  # without a graph
-
-
-# With them the gradient of G's losses for [real; fake], in which the rows of generated samples count, and this process's share
-# of (penalty, mean Jacobian norm).
-Both = tuple[LossesOfBoth, Tensor, Tensor]
-
-# Of D's update alone: losses, what to watch, the same share, and the keys of [real; fake].
-OfDiscriminator = tuple[Scalars, Scalars, Tensor, Tensor]
+    norms: Tensor  # (n,), of D's Jacobians; (0,) in an update that does not penalise them
 
 
 class Adversarial(DiscriminatorPasses):
+    features_with = ("average_discriminator.network.encoder",)
+    embeddings_with = ("average_discriminator",)
     decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
-    penalised: Literal["both", "real"] = "both"  # whose Jacobian norms are penalised
     zero_sum = False  # whether D's losses, as functions of the generated samples, are those of G with the sign turned
 
     def __init__(
@@ -111,27 +96,24 @@ class Adversarial(DiscriminatorPasses):
         """Weighted terms whose sum G minimises."""
 
     def generator_losses_of_one_pass(self, of_discriminator: Scalars, real: Side, fake: Side) -> Scalars:
-        """G's losses where D's are known for the same samples; `real` has no graph."""
+        """G's losses where D's are known for the same samples."""
         return self.generator_losses(real, fake)
 
     def penalises(self, step: int) -> bool:
         """Whether Jacobian norms are penalised in this step; if not in all, in those after which a log row is due."""
         return False
 
-    def penalty(self, norms: Tensor) -> Tensor:
-        """The weighted loss (m,) of each sample's Jacobian norm (m,); D also minimises its mean."""
-        raise NotImplementedError
-
-    def watched(self, real: Side, fake: Side) -> Scalars:
+    def diagnostics(self, real: Side, fake: Side) -> Scalars:
         """What else to log of D's batch."""
-        return {}
+        norms = torch.cat([real.norms, fake.norms])
+        return {"jacobian_norm": norms.mean()} if len(norms) > 0 else {}
 
     def keys(self, inputs: Tensor, features: Tensor) -> Tensor:
         """(n, b) from which the losses find neighbours, of inputs and what D's own backbone makes of them; none by default."""
         return inputs.new_empty(len(inputs), 0)
 
-    def remember(self, real: Side) -> None:
-        """After both updates, the real half as the updated D embeds it."""
+    def update_bank(self, real: Side) -> None:
+        """After both updates, with the real half as the updated D embeds it."""
 
     # --- the two players ---------------------------------------------------------------------------------------------
 
@@ -153,31 +135,40 @@ class Adversarial(DiscriminatorPasses):
         with torch.no_grad(), record_function("phase/generator"):
             fake = self._generated("discriminator latents", step, real)
         inputs = torch.cat([real, fake])
-        start = self._jacobian_start(step, inputs)
         self.optimisers["discriminator"].zero_grad()
-        backward = self._discriminator_backward_in_parts if self._in_parts else self._discriminator_backward
-        losses, watched, penalty, keys = backward(inputs, start)
-        # What each process knows of the penalty alone travels with the gradients.
-        distributed.sum_gradients(self.discriminator.parameters(), penalty)
-        if len(start) > 0:
-            losses["smoothness"], watched["jacobian_norm"] = penalty
-        return self.update("discriminator", losses, watched), keys[: len(real)]
+        with self._same_weights():
+            batch = self._embed_batch(inputs, self._jacobian_directions(step, inputs))
+            keys = self.keys(inputs, batch.features)
+            sides = self._gather(batch.embeddings, keys, batch.norms)
+            losses = self.discriminator_losses(*sides)
+            gradient = batch.gradient(total(losses))
+            for micro_batch in batch.micro_batches:
+                with record_function("phase/discriminator backward"):
+                    micro_batch.along(gradient).backward()
+        distributed.sum_gradients(self.discriminator.parameters())
+        return self.update("discriminator", losses, self.diagnostics(*sides)), keys[: len(real)]
 
     def _update_generator(self, real: Tensor, real_keys: Tensor, step: int) -> Scalars:
         """Fresh noise, the updated D (frozen), and the real batch without a graph."""
-        self.discriminator.requires_grad_(False)
-        with record_function("phase/generator pass"):
+        with record_function("phase/generator pass"), frozen(self.discriminator):
             fake = self._generated("generator latents", step, real)
-        self.optimisers["generator"].zero_grad()
-        with record_function("phase/generator pass"):
+            self.optimisers["generator"].zero_grad()
             with self._same_weights():
                 real_embeddings = self._embed_without_graph(real).embeddings
-            backward = self._generator_backward_in_parts if self._in_parts else self._generator_backward
-            losses, real_side = backward(real_embeddings, real_keys, fake)
-        self.discriminator.requires_grad_(True)
+            with self._same_weights():
+                batch = self._embed_batch(fake, None, for_inputs=True)
+                keys = torch.cat([real_keys, self.keys(fake.detach(), batch.features)])
+                embeddings = torch.cat([real_embeddings, batch.embeddings])
+                sides = self._gather(embeddings, keys, batch.norms.new_empty(len(embeddings), 0))
+                losses = self.generator_losses(*sides)
+                gradient, _ = batch.gradient(total(losses))
+                of_images = torch.empty_like(fake)
+                for rows, images, outputs in batch.micro_batches:
+                    (of_images[rows],) = torch.autograd.grad(outputs.embeddings, images, gradient[rows])
+            fake.backward(of_images)  # at once: G's samples do interact
         distributed.sum_gradients(self.generator.parameters())
         scalars = self.update("generator", losses, {})
-        self.remember(Side(real_side.embeddings.detach(), real_side.keys))
+        self.update_bank(sides[0])
         return scalars
 
     def _update_both(self, real: Tensor, step: int) -> Scalars:
@@ -185,75 +176,48 @@ class Adversarial(DiscriminatorPasses):
         with record_function("phase/generator pass"):
             fake = self._generated("generator latents", step, real)
         inputs = torch.cat([real, fake.detach()])
-        start = self._jacobian_start(step, inputs)
         for optimiser in self.optimisers.values():
             optimiser.zero_grad()
-        backward = self._both_backward_in_parts if self._in_parts else self._both_backward
-        losses, of_inputs, penalty = backward(inputs, start)
+        with self._same_weights():
+            batch = self._embed_batch(inputs, self._jacobian_directions(step, inputs), for_inputs=True, compiled=False)
+            sides = self._gather(batch.embeddings, self.keys(inputs, batch.features), batch.norms)
+            losses = self.discriminator_losses(*sides)
+            held = sides[0]._replace(embeddings=sides[0].embeddings.detach())
+            generator_losses = self.generator_losses_of_one_pass(losses, held, sides[1])
+            of_inputs = self._backward_of_both(inputs, batch, total(losses), total(generator_losses))
         with record_function("phase/generator pass"):
             fake.backward(of_inputs[len(real) :])
-        distributed.sum_gradients(self.discriminator.parameters(), penalty)
+        distributed.sum_gradients(self.discriminator.parameters())
         distributed.sum_gradients(self.generator.parameters())
-        if len(start) > 0:
-            losses.of_discriminator["smoothness"], losses.watched["jacobian_norm"] = penalty
-        scalars = self.update("discriminator", losses.of_discriminator, losses.watched)
-        scalars |= self.update("generator", losses.of_generator, {})
-        self.remember(losses.real)
+        scalars = self.update("discriminator", losses, self.diagnostics(*sides))
+        scalars |= self.update("generator", generator_losses, {})
+        self.update_bank(sides[0])
         return scalars
 
-    def _discriminator_backward(self, inputs: Tensor, start: Tensor) -> OfDiscriminator:
-        embeddings, features, norms = self._embed(inputs, start)
-        keys = self.keys(inputs, features)
-        real, fake = self._gathered(embeddings, keys)
-        losses = self.discriminator_losses(real, fake)
-        share = self._share(norms, embeddings)
-        with record_function("phase/discriminator backward"):
-            (total(losses) + share[0]).backward()
-        return losses, self.watched(real, fake), share.detach(), keys
+    def _backward_of_both(self, inputs: Tensor, batch: EmbeddedBatch, loss: Tensor, generator_loss: Tensor) -> Tensor:
+        """D's weights get the gradient of D's loss; returns that of G's loss for the inputs, right where they are generated.
 
-    def _both_backward(self, inputs: Tensor, start: Tensor) -> Both:
-        embeddings, features, norms = self._embed(inputs.requires_grad_(), start, compiled=False)
-        losses = self._losses_of_both(embeddings, self.keys(inputs, features))
-        share = self._share(norms, embeddings)
-        of_generator = None if self._one_backward(start) else total(losses.of_generator)
-        of_inputs = self._backward_of_both(inputs, total(losses.of_discriminator) + share[0], of_generator)
-        return losses, of_inputs, share.detach()
-
-    def _losses_of_both(self, embeddings: Tensor, keys: Tensor) -> LossesOfBoth:
-        real, fake = self._gathered(embeddings, keys)
-        of_discriminator = self.discriminator_losses(real, fake)
-        held = Side(real.embeddings.detach(), real.keys)
-        of_generator = self.generator_losses_of_one_pass(of_discriminator, held, fake)
-        return LossesOfBoth(of_discriminator, of_generator, self.watched(real, fake), held)
-
-    def _one_backward(self, start: Tensor) -> bool:
-        """Whether one backward pass of D serves both players: G minimises what D maximises, and D has no penalty of its own."""
-        return self.zero_sum and len(start) == 0
-
-    def _backward_of_both(self, inputs: Tensor, of_discriminator: Tensor, of_generator: Tensor | None) -> Tensor:
-        """D's weights get the gradient of D's loss; returns that of G's for the inputs. None: G's is D's with the sign turned.
-
-        D's samples do not interact: the rows that belong to generated ones are right, whatever the others hold.
+        Where G minimises what D maximises, and D has no penalty of its own, one backward pass of D serves both.
         """
         weights: list[Tensor] = list(self.discriminator.parameters())
-        if of_generator is None:
+        both_at_once = self.zero_sum and batch.norms.numel() == 0
+        gradient = batch.gradient(loss, retain_graph=True)
+        generator_gradient, _ = batch.gradient(generator_loss)
+        of_inputs = torch.zeros_like(inputs)
+        for micro_batch in batch.micro_batches:
+            rows, chunk, outputs = micro_batch
+            generated = rows.stop > len(inputs) // 2
+            if generated and not both_at_once:
+                with record_function("phase/generator pass"):
+                    found = torch.autograd.grad(outputs.embeddings, chunk, generator_gradient[rows], retain_graph=True)
+                (of_inputs[rows],) = found
             with record_function("phase/discriminator backward"):
-                of_discriminator.backward(inputs=[*weights, inputs])
-            assert inputs.grad is not None
-            return -inputs.grad
-        with record_function("phase/generator pass"):
-            (of_inputs,) = torch.autograd.grad(of_generator, inputs, retain_graph=True)
-        with record_function("phase/discriminator backward"):
-            of_discriminator.backward(inputs=weights)
+                wanted = [chunk] if generated and both_at_once else []
+                micro_batch.along(gradient).backward(inputs=weights + wanted)
+            if generated and both_at_once:
+                assert chunk.grad is not None
+                of_inputs[rows] = -chunk.grad
         return of_inputs
-
-    def _generator_backward(self, real_embeddings: Tensor, real_keys: Tensor, fake: Tensor) -> tuple[Scalars, Side]:
-        embeddings, features, _ = self._embed(fake, fake[:0])
-        keys = torch.cat([real_keys, self.keys(fake.detach(), features)])
-        sides = self._gathered(torch.cat([real_embeddings, embeddings]), keys)
-        losses = self.generator_losses(*sides)
-        total(losses).backward()
-        return losses, sides[0]
 
     # --- passes ------------------------------------------------------------------------------------------------------
 
@@ -263,96 +227,29 @@ class Adversarial(DiscriminatorPasses):
             samples = called(self.generator)(self._latents(latents, step, like)).to(like.dtype)
         return self.augmentation(samples, self.seed, latents, step, self.batch) if self.augment_generated else samples
 
-    def _gathered(self, embeddings: Tensor, keys: Tensor) -> tuple[Side, Side]:
+    def _gather(self, embeddings: Tensor, keys: Tensor, norms: Tensor) -> tuple[Side, Side]:
         """The real and the generated side of the global batch from local rows [real; fake], in a single message."""
-        n, p = len(embeddings) // 2, embeddings.shape[1]
-        rows = torch.cat([embeddings, keys.to(embeddings.dtype)], dim=1)
+        columns = [embeddings, keys.to(embeddings.dtype), norms]
+        rows, widths = torch.cat(columns, dim=1), [column.shape[1] for column in columns]
         # Real and generated rows travel side by side: one row of the message for each row of the batch.
-        message = distributed.gather(torch.cat([rows[:n], rows[n:]], dim=1), self.batch)
-        real, fake = message.chunk(2, dim=1)
-        return Side(real[:, :p], real[:, p:].detach()), Side(fake[:, :p], fake[:, p:].detach())
-
-    def _share(self, norms: Tensor, like: Tensor) -> Tensor:
-        """(penalty, mean norm) of these norms as parts of the means over the global batch."""
-        if len(norms) == 0:
-            return like.new_zeros(2)
-        count = self.batch * (2 if self.penalised == "both" else 1)
-        return torch.stack([self.penalty(norms).sum(), norms.detach().sum()]) / count
-
-    # --- passes in parts ---------------------------------------------------------------------------------------------
-
-    def _discriminator_backward_in_parts(self, inputs: Tensor, start: Tensor) -> OfDiscriminator:
-        """With its own part of the gradient each part also sends back its own penalty."""
-        with self._same_weights():
-            embeddings, features, parts = self._embedded_in_parts(inputs, start)
-            keys = self.keys(inputs, features)
-            real, fake = self._gathered(embeddings, keys)
-            losses = self.discriminator_losses(real, fake)
-            (gradient,) = torch.autograd.grad(total(losses), embeddings)
-
-            def send_back(part: Part) -> Tensor:
-                share = self._share(part.embedded.norms, embeddings)
-                with record_function("phase/discriminator backward"):
-                    ((part.embedded.embeddings * gradient[part.rows]).sum() + share[0]).backward()
-                return share.detach()
-
-            shares = sum((send_back(part()) for part in parts), embeddings.new_zeros(2))
-        return losses, self.watched(real, fake), shares, keys
-
-    def _both_backward_in_parts(self, inputs: Tensor, start: Tensor) -> Both:
-        """Parts without generated samples send nothing back to their inputs."""
-        with self._same_weights():
-            embeddings, features, parts = self._embedded_in_parts(inputs, start, for_inputs=True)
-            losses = self._losses_of_both(embeddings, self.keys(inputs, features))
-            (for_discriminator,) = torch.autograd.grad(total(losses.of_discriminator), embeddings, retain_graph=True)
-            (for_generator,) = torch.autograd.grad(total(losses.of_generator), embeddings)
-            of_inputs = torch.zeros_like(inputs)
-
-            def send_back(part: Part) -> Tensor:
-                share = self._share(part.embedded.norms, embeddings)
-                of_discriminator = (part.embedded.embeddings * for_discriminator[part.rows]).sum() + share[0]
-                if part.rows.stop <= len(inputs) // 2:
-                    with record_function("phase/discriminator backward"):
-                        of_discriminator.backward(inputs=list(self.discriminator.parameters()))
-                else:
-                    alone = not self._one_backward(start)
-                    of_generator = (part.embedded.embeddings * for_generator[part.rows]).sum() if alone else None
-                    of_inputs[part.rows] = self._backward_of_both(part.inputs, of_discriminator, of_generator)
-                return share.detach()
-
-            shares = sum((send_back(part()) for part in parts), embeddings.new_zeros(2))
-        return losses, of_inputs, shares
-
-    def _generator_backward_in_parts(self, real_embeddings: Tensor, real_keys: Tensor, fake: Tensor) -> tuple[Scalars, Side]:
-        """The gradient of the images part by part, then one backward pass of G, whose samples do interact."""
-        with self._same_weights():
-            embeddings, features, _ = self._embed_without_graph(fake)
-            embeddings.requires_grad_()
-            keys = torch.cat([real_keys, self.keys(fake.detach(), features)])
-            sides = self._gathered(torch.cat([real_embeddings, embeddings]), keys)
-            losses = self.generator_losses(*sides)
-            (gradient,) = torch.autograd.grad(total(losses), embeddings)
-            of_images = torch.empty_like(fake)
-            for part in self._parts(fake):
-                images = fake[part].detach().requires_grad_()
-                again = self._embed(images, images[:0]).embeddings
-                (of_images[part],) = torch.autograd.grad(again, images, gradient[part])
-        fake.backward(of_images)
-        return losses, sides[0]
+        message = distributed.gather(torch.cat(rows.chunk(2), dim=1), self.batch)
+        real, fake = (half.split(widths, dim=1) for half in message.chunk(2, dim=1))
+        return Side(real[0], real[1].detach(), real[2].flatten()), Side(fake[0], fake[1].detach(), fake[2].flatten())
 
     # --- draws -------------------------------------------------------------------------------------------------------
 
     def _latents(self, purpose: str, step: int, like: Tensor) -> Tensor:
         return normal_rows(self.latent_shape, self.batch, self.seed, purpose, step, like)
 
-    def _jacobian_start(self, step: int, inputs: Tensor) -> Tensor:
-        """Input directions with which the power iteration begins, for the penalised rows of [real; fake]; else none."""
+    def _jacobian_directions(self, step: int, inputs: Tensor) -> Tensor | None:
+        """With which the power iteration begins at each row of [real; fake]; None in a step without a penalty."""
         if not self.penalises(step):
-            return inputs[:0]
-        sides = ("real", "generated") if self.penalised == "both" else ("real",)
-        shape = inputs.shape[1:]
-        draws = [normal_rows(shape, self.batch, self.seed, f"jacobian/{side}", step, inputs) for side in sides]
-        return torch.cat(draws)
+            return None
+        draws = (
+            normal_rows(inputs.shape[1:], self.batch, self.seed, f"jacobian/{side}", step, inputs)
+            for side in ("real", "generated")
+        )
+        return torch.cat([*draws])
 
     # --- use ---------------------------------------------------------------------------------------------------------
 

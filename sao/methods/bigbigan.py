@@ -69,6 +69,8 @@ class Options(MethodOptions):
 
 class BigBiGAN(Generative):
     headline = ("discriminator/joint", "generator/joint")
+    features_with = ("average_encoder.network.backbone",)
+    embeddings_with = ("average_encoder",)
     decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
 
     def __init__(self, options: Options, context: Context) -> None:
@@ -109,7 +111,7 @@ class BigBiGAN(Generative):
         of_real, of_fake, means = self._scored(images, latents, means)
         hinges = F.relu(1 - of_real).mean(0) + F.relu(1 + of_fake).mean(0)
         losses = dict(zip(SCORES, hinges.unbind(), strict=True))
-        return self.descend("discriminator", losses, {"spread": spread(means)})
+        return self.backward_and_update("discriminator", losses, {"spread": spread(means)})
 
     def _update_generator_and_encoder(self, real: Tensor, step: int) -> Scalars:
         """Of each of the three scores s for (x, E(x)) and −s for (G(z), z): the opposite of what the discriminator wants."""

@@ -57,6 +57,7 @@ class Options(MethodOptions):
 
 class DDPM(Generative):
     headline = ("network/noise",)
+    features_with = ("average_network", "diffusion", "feature_noise")
     decodes_with: ClassVar[tuple[str, ...]] = ("average_network", "diffusion")
     feature_noise: Tensor
 
@@ -84,7 +85,7 @@ class DDPM(Generative):
             network, draw = called(self.network.network), partial(self._uniform, images, step)
             predicted = self.network.predicted_noise(noised, times, draw, network).to(images.dtype)
         mine = (noise - predicted).square().flatten(1).mean(1)
-        scalars = self.descend("network", {"noise": distributed.gather(mine, self.batch).mean()}, {})
+        scalars = self.backward_and_update("network", {"noise": distributed.gather(mine, self.batch).mean()}, {})
         self.average_network.decay = min(self.options.average, (1 + step) / (10 + step))
         self.average_network.update(self.network)
         return scalars

@@ -100,7 +100,7 @@ class DINO(PartneredViews):
         ]
         return {"dino": torch.stack(terms).mean()}
 
-    def remember(self, views: Sequence[Parts], step: int) -> None:
+    def update_bank(self, views: Sequence[Parts], step: int) -> None:
         self.centre.lerp_(torch.cat([view["target"] for view in views]).mean(0), 1 - self.options.centre_decay)
 
     def _partner_temperature(self, step: int) -> float:

@@ -1,8 +1,12 @@
-"""Passes of a discriminator: whole or in parts, with a graph or without, with the norms of its Jacobians or without."""
+"""Passes of a discriminator: in micro-batches, with a graph or without, with the norms of its Jacobians or without.
+
+D's samples do not interact. So the gradient of a loss of the whole batch is first taken with respect to D's outputs; then each
+micro-batch sends its rows of that gradient back. The last micro-batch keeps its graph until then, the others are embedded
+again. A batch that fits memory is a list of one micro-batch, and is embedded once.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -22,38 +26,74 @@ class Embedded(NamedTuple):
 
     embeddings: Tensor  # (m, p)
     features: Tensor  # (m, b), of the backbone, without a graph
-    norms: Tensor  # of the Jacobians, where they are wanted; else (0,)
+    norms: Tensor  # (m, 1), of the Jacobians; (m, 0) where they are not penalised
 
 
-class Part(NamedTuple):
-    """Some rows of [real; fake], embedded with a graph."""
+class MicroBatch(NamedTuple):
+    """Some rows of a batch, embedded with a graph."""
 
     rows: slice
     inputs: Tensor
-    embedded: Embedded
+    outputs: Embedded
+
+    def along(self, gradient: Sequence[Tensor]) -> Tensor:
+        """A scalar whose backward pass sends back these rows of the gradient of all (embeddings, norms)."""
+        of_embeddings, of_norms = (of_all[self.rows] for of_all in gradient)
+        return (self.outputs.embeddings * of_embeddings).sum() + (self.outputs.norms * of_norms).sum()
+
+
+class EmbeddedBatch(NamedTuple):
+    """D's outputs for a whole batch, of which gradients can be taken, and the micro-batches that send them back, once."""
+
+    embeddings: Tensor
+    features: Tensor
+    norms: Tensor
+    micro_batches: Iterator[MicroBatch]
+
+    def gradient(self, loss: Tensor, retain_graph: bool = False) -> Sequence[Tensor]:
+        outputs = [self.embeddings, self.norms]
+        return torch.autograd.grad(loss, outputs, retain_graph=retain_graph, materialize_grads=True)
 
 
 class DiscriminatorPasses(Generative):
-    """D must treat its samples independently: that is what lets it work in parts and gives each sample its own Jacobian."""
+    """D must treat its samples independently: that is what allows micro-batches and gives each sample its own Jacobian."""
 
     discriminator: Discriminator
-    micro_batch: int | None  # of how many samples a part is
+    micro_batch: int | None  # samples that pass at a time
     batch: int  # of all processes
     power_steps = 1  # of the power iteration that finds Jacobian norms
 
-    def _embed(self, inputs: Tensor, start: Tensor, compiled: bool = True) -> Embedded:
-        """All inputs and, for as many of the first as `start` has directions, their Jacobian norms; with a graph."""
-        found: list[Embedded] = []
-        with_norms, without = inputs[: len(start)], inputs[len(start) :]
-        if len(with_norms) > 0:
-            found.append(self._embed_with_norms(with_norms, start))
-        if len(without) > 0:
-            with record_function("phase/discriminator forward"), self.passes(inputs, compiled=compiled) as called:
-                features, embeddings = called(self.discriminator)(without)
-            found.append(Embedded(embeddings.to(inputs.dtype), features.detach(), inputs.new_empty(0)))
-        return _joined(found)
+    def _embed_batch(
+        self, inputs: Tensor, directions: Tensor | None, for_inputs: bool = False, compiled: bool = True
+    ) -> EmbeddedBatch:
+        """All inputs and, where there are directions, their Jacobian norms; `for_inputs`: their gradients will be asked for."""
 
-    def _embed_with_norms(self, inputs: Tensor, start: Tensor) -> Embedded:
+        def embedded(rows: slice) -> MicroBatch:
+            chunk = inputs[rows].detach().requires_grad_(for_inputs)
+            along = None if directions is None else directions[rows]
+            return MicroBatch(rows, chunk, self._embed(chunk, along, compiled))
+
+        def again() -> Iterator[MicroBatch]:
+            yield kept.pop()  # given away, so that no graph is held longer than needed
+            yield from map(embedded, others)
+
+        *others, last = self._micro_batches(inputs)
+        if directions is None:
+            values = [self._embed_without_graph(inputs[: last.start])] if others else []
+        else:  # whose norms need a graph for as long as it takes to find them
+            values = [Embedded(*(value.detach() for value in embedded(rows).outputs)) for rows in others]
+        kept = [embedded(last)]
+        embeddings, features, norms = _joined([*values, kept[0].outputs])
+        return EmbeddedBatch(embeddings.detach().requires_grad_(), features, norms.detach().requires_grad_(), again())
+
+    def _embed(self, inputs: Tensor, directions: Tensor | None, compiled: bool = True) -> Embedded:
+        if directions is not None:
+            return self._embed_with_norms(inputs, directions)
+        with record_function("phase/discriminator forward"), self.passes(inputs, compiled=compiled) as called:
+            features, embeddings = called(self.discriminator)(inputs)
+        return Embedded(embeddings.to(inputs.dtype), features.detach(), inputs.new_empty(len(inputs), 0))
+
+    def _embed_with_norms(self, inputs: Tensor, directions: Tensor) -> Embedded:
         features = inputs.new_empty(0)
 
         def embedding(inputs: Tensor) -> Tensor:
@@ -64,36 +104,35 @@ class DiscriminatorPasses(Generative):
             return embeddings
 
         with record_function("phase/jacobian"):
-            embeddings, norms = outputs_and_norms(embedding, inputs, self.power_steps, start=start, checked=False)
-        return Embedded(embeddings, features, norms)
+            embeddings, norms = outputs_and_norms.unchecked(embedding, inputs, self.power_steps, start=directions)
+        return Embedded(embeddings, features, norms[:, None])
 
     @torch.no_grad()
-    def _embed_without_graph(self, inputs: Tensor, cheaper: bool = True) -> Embedded:
-        with self.passes(inputs, allowed=cheaper) as called:
-            parts = [called(self.discriminator)(inputs[part]) for part in self._parts(inputs)]
-        features, embeddings = (torch.cat(found) for found in zip(*parts, strict=True))
-        return Embedded(embeddings.to(inputs.dtype), features, inputs.new_empty(0))
+    def _embed_without_graph(self, inputs: Tensor) -> Embedded:
+        with self.passes(inputs) as called:
+            found = [called(self.discriminator)(inputs[rows]) for rows in self._micro_batches(inputs)]
+        features, embeddings = (torch.cat(values) for values in zip(*found, strict=True))
+        return Embedded(embeddings.to(inputs.dtype), features, inputs.new_empty(len(inputs), 0))
 
-    # --- in parts ----------------------------------------------------------------------------------------------------
-    # D's samples do not interact. So the gradient of a loss of the whole batch is first taken with respect to the embeddings,
-    # made without a graph; then each part is embedded again with a graph, and its share of that gradient is sent back.
+    # --- micro-batches -----------------------------------------------------------------------------------------------
 
-    @property
-    def _in_parts(self) -> bool:
-        """The same for every process, also where the batch does not divide evenly: the ways exchange different messages."""
-        return self.micro_batch is not None and self.micro_batch < 2 * distributed.largest_share(self.batch)
-
-    def _parts(self, inputs: Tensor) -> list[slice]:
+    def _micro_batches(self, inputs: Tensor) -> list[slice]:
         size = self.micro_batch or len(inputs)
         return [slice(start, start + size) for start in range(0, len(inputs), size)]
 
-    def each_part(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+    def in_micro_batches(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         """The function of all inputs, of a micro-batch at a time."""
-        return torch.cat([function(inputs[part]) for part in self._parts(inputs)])
+        return torch.cat([function(inputs[rows]) for rows in self._micro_batches(inputs)])
 
     @contextmanager
     def _same_weights(self) -> Iterator[None]:
-        """Around the parts of one pass of D: spectral normalisation refines its estimate once, not with each of them."""
+        """Around one pass of D: spectral normalisation refines its estimate once, not with each micro-batch.
+
+        Whether there are several is asked of the largest batch that a process has, so that all of them refine alike.
+        """
+        if self.micro_batch is None or self.micro_batch >= 2 * distributed.largest_share(self.batch):
+            yield
+            return
         training = self.discriminator.training
         with torch.no_grad():
             for module in self.discriminator.modules():
@@ -105,27 +144,6 @@ class DiscriminatorPasses(Generative):
         finally:
             self.discriminator.train(training)
 
-    def _embedded_in_parts(
-        self, inputs: Tensor, start: Tensor, for_inputs: bool = False
-    ) -> tuple[Tensor, Tensor, list[Callable[[], Part]]]:
-        """Embeddings to take a gradient of, features, and one call for each part that embeds it with a graph.
 
-        The last part has its graph already, and comes first: one part the less is embedded twice. A call gives its part away,
-        so that no graph is held longer than who called needs it.
-        """
-
-        def embedded(rows: slice) -> Part:
-            part = inputs[rows].detach().requires_grad_(for_inputs)
-            return Part(rows, part, self._embed(part, start[rows], compiled=not for_inputs))
-
-        *others, last = self._parts(inputs)
-        kept = [embedded(last)]
-        values = [kept[0].embedded]
-        if others:
-            values.insert(0, self._embed_without_graph(inputs[: last.start], cheaper=len(start) == 0))
-        embeddings, features, _ = _joined(values)
-        return embeddings.detach().requires_grad_(), features, [kept.pop, *(partial(embedded, rows) for rows in others)]
-
-
-def _joined(parts: Sequence[Embedded]) -> Embedded:
-    return parts[0] if len(parts) == 1 else Embedded(*(torch.cat(found) for found in zip(*parts, strict=True)))
+def _joined(found: Sequence[Embedded]) -> Embedded:
+    return found[0] if len(found) == 1 else Embedded(*(torch.cat(values) for values in zip(*found, strict=True)))

@@ -2,8 +2,9 @@
 
 from typing import Literal
 
+import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from sao import objectives
 from sao.config.types import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -11,6 +12,7 @@ from sao.methods.adversarial import Adversarial, AdversarialOptions, Side
 from sao.methods.architecture import discriminator_for
 from sao.methods.method import Context, Scalars
 from sao.networks import Discriminator
+from sao.smoothness import smoothness_penalty
 
 
 class Options(AdversarialOptions):
@@ -52,13 +54,14 @@ class HingeGAN(Adversarial):
         self.cycle = smooth_every if smoothness_weight > 0 else 1
 
     def discriminator_losses(self, real: Side, fake: Side) -> Scalars:
-        return {"adversarial_hinge": objectives.adversarial_hinge(real.embeddings, fake.embeddings, checked=False)}
+        losses = {"adversarial_hinge": objectives.adversarial_hinge.unchecked(real.embeddings, fake.embeddings)}
+        if len(real.norms) > 0:
+            penalty = smoothness_penalty.unchecked(torch.cat([real.norms, fake.norms]), self.lipschitz)
+            losses["smoothness"] = self.smoothness_weight * penalty
+        return losses
 
     def generator_losses(self, real: Side, fake: Side) -> Scalars:
         return {"adversarial_hinge": -fake.embeddings.mean()}
 
     def penalises(self, step: int) -> bool:
         return self.smoothness_weight > 0 and (step + 1) % self.smooth_every == 0
-
-    def penalty(self, norms: Tensor) -> Tensor:
-        return self.smoothness_weight * (norms - self.lipschitz).square()

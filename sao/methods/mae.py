@@ -58,6 +58,7 @@ class Options(MethodOptions):
 
 class MAE(Method):
     may_collapse: ClassVar[bool] = True
+    features_with = ("encoder",)
     headline = ("network/reconstruction",)
 
     def __init__(self, encoder: VisionTransformer, options: Options, context: Context) -> None:
@@ -86,7 +87,7 @@ class MAE(Method):
         mine = (errors * masked).sum(1) / (self.patches - self.visible)
         # Features travel with the losses of their rows: one message.
         message = distributed.gather(torch.cat([mine[:, None], tokens[:, 0].detach().to(mine.dtype)], dim=1), self.batch)
-        return self.descend("network", {"reconstruction": message[:, 0].mean()}, {"spread": spread(message[:, 1:])})
+        return self.backward_and_update("network", {"reconstruction": message[:, 0].mean()}, {"spread": spread(message[:, 1:])})
 
     def _kept(self, step: int, images: Tensor) -> Tensor:
         """The places (n, visible) of the patches that are seen, in any order."""

@@ -18,12 +18,13 @@ from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
 from sao.methods.compiled import Compiled, Function, as_it_is
 from sao.methods.health import Health
 from sao.methods.stages import with_stages
-from sao.networks import MovingAverage
+from sao.networks import Encoder, MovingAverage
 from sao.networks.cpu import portable
 from sao.precision import cheaper
 
 Scalars = dict[str, Tensor]
 FeatureName = Literal["backbone", "embedding", "layers"]
+Use = FeatureName | Literal["decode"]
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,14 @@ class Method(nn.Module, ABC):
     needs_labels = False
     optimisers: dict[str, Optimizer]
     bfloat16_passes = tf32_passes = compiled_passes = False  # set by the engine, for the device
-    gradient_limit: float | None = None  # where set, an optimiser's whole gradient is shortened to this length
+    gradient_limit: float | None = None  # where set, the norm to which an optimiser's whole gradient is clipped
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
     cycle = 1  # steps after which the kind of work repeats, where not all steps do the same
     may_collapse: ClassVar[bool] = False  # whether a run says so where its network answers everything alike
     uniform_losses: Mapping[str, float] | None = None  # values at which a logged loss means: all outputs are alike
+    # The networks and buffers, by name, that `features` and `embeddings` use, so that others need not be loaded; "": all.
+    features_with: tuple[str, ...] = ("",)
+    embeddings_with: tuple[str, ...] | None = None  # None: the same as for the features
     own_clusters: int | None = None  # into how many it divides samples by itself, where it does
 
     def __init__(self) -> None:
@@ -112,7 +116,7 @@ class Method(nn.Module, ABC):
 
     @contextmanager
     def passes(self, like: Tensor, allowed: bool = True, compiled: bool = True) -> "Iterator[Callable[[Function], Function]]":
-        """Around a forward pass while learning: in bfloat16 or TF32 where that is wanted. Its results are then cast back.
+        """Around a forward pass of training: in bfloat16 or TF32 where that is wanted. Its results are then cast back.
 
         It gives a function from a network to what is called in its place: the network itself, or as torch compiles it, unless
         its graph is gone through backwards twice, which a compiled one cannot.
@@ -139,13 +143,13 @@ class Method(nn.Module, ABC):
     def refresh(self, data: TrainingData, step: int) -> None:
         """Before each step: whatever needs more of the data than a batch. It must follow from the state and the step alone."""
 
-    def learn(self, batch: Batch, step: int) -> Scalars:
-        """A step of which nothing stays that comes of a loss or a gradient which is not finite.
+    def training_step(self, batch: Batch, step: int) -> Scalars:
+        """A step in which no optimiser uses a loss or a gradient that is not finite.
 
-        Nobody waits for the device to find that out; whoever wants to know asks `check_finite`.
+        Nobody waits for the device to find that out; who keeps or logs anything asks `check_finite` first.
         """
-        with self.health.guarding(self, step):
-            return self.step(batch, step)
+        self.health.step = step
+        return self.step(batch, step)
 
     @abstractmethod
     def step(self, batch: Batch, step: int) -> Scalars:
@@ -171,6 +175,24 @@ class Method(nn.Module, ABC):
         """The features and, pooled to 2x2, the maps of every stage that led to them."""
         return with_stages(self, self.features, inputs)
 
+    def tensors_for(self, use: Use) -> dict[str, Tensor]:
+        """The parameters and buffers that a use needs, as the method declares them."""
+        declared = self.features_with
+        if use == "decode":
+            maker = generative(self)
+            assert maker is not None
+            declared = maker.decodes_with
+        elif use == "embedding" and self.embeddings_with is not None:
+            declared = self.embeddings_with
+        tensors = dict(self.named_parameters()) | dict(self.named_buffers())
+        return {name: value for name, value in tensors.items() if _is_of(declared, name)}
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether the features come from an encoder that makes maps of an image in stages."""
+        used = (part for name, part in self.named_modules() if _is_of(self.features_with, name))
+        return any(True for part in used if isinstance(part, Encoder) for _ in part.blocks_of_maps())
+
     def representation(self, name: FeatureName) -> Callable[[Tensor], Tensor]:
         return {"backbone": self.features, "embedding": self.embeddings, "layers": self.layers}[name]
 
@@ -179,7 +201,7 @@ class Method(nn.Module, ABC):
         raise NotImplementedError
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
-        """The function whose Jacobian is watched, with a graph."""
+        """The function whose Jacobian is logged, with a graph."""
         return self.features(inputs)
 
     @property
@@ -193,40 +215,44 @@ class Method(nn.Module, ABC):
             if isinstance(child, MovingAverage):  # average_X follows X
                 child.network.load_state_dict(getattr(self, name.removeprefix("average_")).state_dict())
 
-    def update(self, name: str, losses: Scalars, watched: Scalars) -> Scalars:
+    def update(self, name: str, losses: Scalars, diagnostics: Scalars) -> Scalars:
         """Step an optimiser with the gradients of all processes, unless a term is not finite; the scalars to log.
 
         The optimiser leaves everything as it is where its `found_inf` is 1; nobody reads that.
         """
         optimiser = self.optimisers[name]
         parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-        scalars = {f"{name}/{term}": value.detach() for term, value in (losses | watched).items()}
+        scalars = {f"{name}/{term}": value.detach() for term, value in (losses | diagnostics).items()}
         scalars[f"{name}/gradient_norm"] = gradient_norm(parameters)
         optimiser.found_inf = self.health.look(scalars)  # pyright: ignore[reportAttributeAccessIssue]
         with record_function("phase/optimiser"):
             if self.gradient_limit is not None:
-                shorten(parameters, scalars[f"{name}/gradient_norm"], self.gradient_limit)
+                clip_grad_norm(parameters, scalars[f"{name}/gradient_norm"], self.gradient_limit)
             optimiser.step()
         return scalars
 
-    def descend(self, name: str, losses: Scalars, watched: Scalars) -> Scalars:
+    def backward_and_update(self, name: str, losses: Scalars, diagnostics: Scalars) -> Scalars:
         """One update with the gradient of the sum of the losses, which are those of the global batch."""
         optimiser = self.optimisers[name]
         optimiser.zero_grad()
         total(losses).backward()
         distributed.sum_gradients(parameter for group in optimiser.param_groups for parameter in group["params"])
-        return self.update(name, losses, watched)
+        return self.update(name, losses, diagnostics)
 
 
 class Generative(Method):
     """A method that also makes samples: `decode` turns normal draws into inputs."""
 
     latent_shape: tuple[int, ...]
-    decodes_with: ClassVar[tuple[str, ...]]  # the networks and buffers that `decode` uses, by name
+    decodes_with: ClassVar[tuple[str, ...]]  # that `decode` uses, by name; not a part of one of them
 
     @abstractmethod
     def decode(self, latents: Tensor) -> Tensor:
         """Inputs (n, …) from latents (n, *latent_shape), without a graph; the same latents always give the same inputs."""
+
+
+def _is_of(declared: Sequence[str], name: str) -> bool:
+    return any(one == "" or f"{name}.".startswith(f"{one}.") for one in declared)
 
 
 def generative(method: Method) -> Generative | None:
@@ -249,10 +275,10 @@ def total(losses: Scalars) -> Tensor:
     return torch.stack(list(losses.values())).sum()
 
 
-def shorten(parameters: Sequence[nn.Parameter], length: Tensor, limit: float) -> None:
-    """Scale the gradients, which together have this length, so that it is at most the limit."""
+def clip_grad_norm(parameters: Sequence[nn.Parameter], norm: Tensor, limit: float) -> None:
+    """Scale the gradients, which together have this norm, so that it is at most the limit."""
     gradients = [p.grad for p in parameters if p.grad is not None]
-    torch._foreach_mul_(gradients, (limit / length).clamp(max=1))  # pyright: ignore[reportPrivateImportUsage]
+    torch._foreach_mul_(gradients, (limit / norm).clamp(max=1))  # pyright: ignore[reportPrivateImportUsage]
 
 
 def gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:

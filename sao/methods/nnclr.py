@@ -67,7 +67,7 @@ class NNCLR(TwoViews):
             nearest = (direction @ self.queue.rows.T).argmax(1)
             neighbour = self.queue.rows.index_select(0, nearest)
         # The projection ends in a BatchNorm, which spreads whatever is left of a collapse: features tell.
-        return {"projection": direction, "prediction": prediction, "neighbour": neighbour, "watched": features.detach()}
+        return {"projection": direction, "prediction": prediction, "neighbour": neighbour, "diagnosed": features.detach()}
 
     def _exact(self, like: Tensor) -> AbstractContextManager:
         """Neighbours are found in full precision: in bfloat16 near ones would be all the same."""
@@ -77,7 +77,7 @@ class NNCLR(TwoViews):
         pairs = cross_views(views) if len(views) > 1 else [(views[0], views[0])]
         return {"nnclr": torch.stack([self._cross_entropy(*pair) for pair in pairs]).mean()}
 
-    def remember(self, views: Sequence[Parts], step: int) -> None:
+    def update_bank(self, views: Sequence[Parts], step: int) -> None:
         self.queue.push(views[0]["projection"], step)
 
     def _cross_entropy(self, one: Parts, other: Parts) -> Tensor:

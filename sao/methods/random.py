@@ -24,6 +24,8 @@ class Options(MethodOptions):
 
 
 class Random(Method):
+    features_with = ("encoder",)
+
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.encoder = encoder

@@ -62,6 +62,7 @@ class Options(MethodOptions):
 
 class SelfConditioned(Generative):
     headline = ("discriminator/real", "discriminator/fake", "generator/fake")
+    features_with = ("discriminator.encoder",)
     decodes_with: ClassVar[tuple[str, ...]] = ("generator", "shares")
     centroids: Tensor
     assigned: Tensor
@@ -138,7 +139,7 @@ class SelfConditioned(Generative):
         rows = torch.cat([_chosen(of_real, clusters), _chosen(of_fake, clusters), of_real.detach()], dim=1)
         rows = distributed.gather(rows, self.batch)
         losses = {"real": F.softplus(-rows[:, 0]).mean(), "fake": F.softplus(rows[:, 1]).mean()}
-        return self.descend("discriminator", losses, {"spread": spread(rows[:, 2:])})
+        return self.backward_and_update("discriminator", losses, {"spread": spread(rows[:, 2:])})
 
     def _update_generator(self, latents: Tensor, clusters: Tensor) -> Scalars:
         """−log σ(D(G(z, y))_y)."""
@@ -147,7 +148,7 @@ class SelfConditioned(Generative):
                 made = called(self.generator)(latents, clusters)
                 scores = called(self.discriminator)(made)[1].to(latents.dtype)
             scores = distributed.gather(_chosen(scores, clusters), self.batch)
-            return self.descend("generator", {"fake": F.softplus(-scores).mean()}, {})
+            return self.backward_and_update("generator", {"fake": F.softplus(-scores).mean()}, {})
 
     # --- use ---------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from sao.memory import MemoryBank
 from sao.methods.adversarial import Adversarial, AdversarialOptions, Side
 from sao.methods.architecture import discriminator_for
 from sao.methods.method import Context, Scalars
+from sao.smoothness import smoothness_penalty
 
 
 class Options(AdversarialOptions):
@@ -81,7 +82,7 @@ class Structural(Adversarial):
             self.bank = MemoryBank(options.bank, options.embedding_size, features, context.samples)
 
     def discriminator_losses(self, real: Side, fake: Side) -> Scalars:
-        """−d + λ_c (sim_fake − sim_real) + λ_s λ_h norm_hinge; the penalty of the Jacobian norms comes beside them."""
+        """−d + λ_c (sim_fake − sim_real) + λ_s (smoothness + λ_h norm_hinge)."""
         options = self.options
         real_z, fake_z = F.normalize(real.embeddings), F.normalize(fake.embeddings)
         losses = {"distance": -self._distance(real_z, fake_z)}
@@ -92,8 +93,11 @@ class Structural(Adversarial):
             losses["similarity_real"] = -options.cluster_weight * real_similarity
             losses["similarity_fake"] = options.cluster_weight * fake_similarity
         if options.smoothness_weight * options.norm_weight > 0:
-            hinge = objectives.norm_hinge(torch.cat([real.embeddings, fake.embeddings]), options.norm_side, checked=False)
+            hinge = objectives.norm_hinge.unchecked(torch.cat([real.embeddings, fake.embeddings]), options.norm_side)
             losses["norm_hinge"] = options.smoothness_weight * options.norm_weight * hinge
+        if len(real.norms) > 0:
+            penalty = smoothness_penalty.unchecked(torch.cat([real.norms, fake.norms]), options.lipschitz)
+            losses["smoothness"] = options.smoothness_weight * penalty
         return losses
 
     def generator_losses(self, real: Side, fake: Side) -> Scalars:
@@ -115,16 +119,13 @@ class Structural(Adversarial):
             self.options.smoothness_weight > 0 and (step + 1) % self.options.smooth_every == 0
         )  # so that rows of the log hold it
 
-    def penalty(self, norms: Tensor) -> Tensor:
-        return self.options.smoothness_weight * (norms - self.options.lipschitz).square()
-
-    def watched(self, real: Side, fake: Side) -> Scalars:
+    def diagnostics(self, real: Side, fake: Side) -> Scalars:
         lengths = torch.linalg.vector_norm(torch.cat([real.embeddings, fake.embeddings]).detach(), dim=1)
         logdets = {
-            name: objectives.gaussian_logdet(F.normalize(side.embeddings.detach()), **self._gaussian)
+            name: objectives.gaussian_logdet.unchecked(F.normalize(side.embeddings.detach()), **self._gaussian)
             for name, side in (("logdet_real", real), ("logdet_fake", fake))
         }
-        return {"embedding_norm": lengths.mean(), **logdets}
+        return {"embedding_norm": lengths.mean(), **logdets, **super().diagnostics(real, fake)}
 
     @torch.no_grad()
     def keys(self, inputs: Tensor, features: Tensor) -> Tensor:
@@ -133,12 +134,12 @@ class Structural(Adversarial):
             return super().keys(inputs, features)
         if self.options.keys_from == "average":
             with record_function("phase/momentum keys"), self.passes(inputs) as called:
-                features = self.each_part(called(self.average_discriminator.network.features), inputs)  # pyright: ignore[reportArgumentType]
+                features = self.in_micro_batches(called(self.average_discriminator.network.features), inputs)  # pyright: ignore[reportArgumentType]
         return F.normalize(features.to(inputs.dtype))
 
-    def remember(self, real: Side) -> None:
+    def update_bank(self, real: Side) -> None:
         if self.bank is not None:
-            self.bank.push(F.normalize(real.embeddings), real.keys, checked=False)
+            self.bank.push_unchecked(F.normalize(real.embeddings.detach()), real.keys)
 
     @torch.no_grad()
     def embeddings(self, inputs: Tensor) -> Tensor:
@@ -147,11 +148,11 @@ class Structural(Adversarial):
     @property
     def _gaussian(self) -> dict:
         options = self.options
-        return {"covariance": options.covariance, "centre": options.centre, "epsilon": options.epsilon, "checked": False}
+        return {"covariance": options.covariance, "centre": options.centre, "epsilon": options.epsilon}
 
     def _distance(self, real: Tensor, fake: Tensor) -> Tensor:
         measure = objectives.jensen_shannon if self.options.distance == "jensen_shannon" else objectives.bhattacharyya
-        return measure(real, fake, **self._gaussian)
+        return measure.unchecked(real, fake, **self._gaussian)
 
     def _pool(self, real: Tensor, real_keys: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings and keys among which neighbours are found: the current real batch, which has a gradient, and the bank."""
@@ -161,4 +162,4 @@ class Structural(Adversarial):
 
     def _similarity(self, queries: Tensor, query_keys: Tensor, pool: tuple[Tensor, Tensor], skip_first: bool) -> Tensor:
         k = self.options.neighbours
-        return objectives.neighbour_similarity(queries, query_keys, *pool, k, skip_first=skip_first, checked=False)
+        return objectives.neighbour_similarity.unchecked(queries, query_keys, *pool, k, skip_first=skip_first)

@@ -60,6 +60,7 @@ class Options(MethodOptions):
 
 class StyleGAN2(Generative):
     headline = ("discriminator/real", "discriminator/fake", "generator/fake", "augmentation/p")
+    features_with = ("discriminator",)
     decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
     probability: Tensor
     signs: Tensor
@@ -103,7 +104,7 @@ class StyleGAN2(Generative):
         _, of_fake = self._scored(fake, "fake", step)
         rows = distributed.gather(torch.cat([of_real, of_fake, features.detach()], dim=1), self.batch)
         losses = {"real": F.softplus(-rows[:, 0]).mean(), "fake": F.softplus(rows[:, 1]).mean()}
-        return self.descend("discriminator", losses, {"spread": spread(rows[:, 2:])}), rows[:, 0].detach()
+        return self.backward_and_update("discriminator", losses, {"spread": spread(rows[:, 2:])}), rows[:, 0].detach()
 
     def _penalise(self, real: Tensor, step: int) -> Scalars:
         """γ/2 |∇ D(Tx)|², the gradient with respect to x; an update of its own that counts for all steps without one."""
@@ -112,14 +113,14 @@ class StyleGAN2(Generative):
         (slope,) = torch.autograd.grad(scores.sum(), real, create_graph=True)
         squares = distributed.gather(slope.square().sum((1, 2, 3))[:, None], self.batch)
         strength = self.options.penalty_weight / 2 * self.options.penalty_every
-        return self.descend("discriminator", {"gradient_penalty": strength * squares.mean()}, {})
+        return self.backward_and_update("discriminator", {"gradient_penalty": strength * squares.mean()}, {})
 
     def _update_generator(self, like: Tensor, step: int) -> Scalars:
         """−log σ(D(TG(z)))."""
         with frozen(self.discriminator):
             _, scores = self._scored(self._generated("generator", step, like), "generated", step)
             scores = distributed.gather(scores, self.batch)
-            return self.descend("generator", {"fake": F.softplus(-scores).mean()}, {})
+            return self.backward_and_update("generator", {"fake": F.softplus(-scores).mean()}, {})
 
     def _generated(self, player: str, step: int, like: Tensor) -> Tensor:
         shapes = {"latents": self.latent_shape, "noise": (self.generator.noise_size,)}

@@ -31,6 +31,7 @@ class Options(MethodOptions):
 
 class Supervised(Method):
     needs_labels = True
+    features_with = ("average_classifier.network.encoder",)
     headline = ("classifier/cross_entropy",)
 
     def __init__(self, encoder: Encoder, options: Options, context: Context) -> None:
@@ -51,7 +52,9 @@ class Supervised(Method):
         message = distributed.gather(torch.cat([mine, batch.labels[:, None].to(mine.dtype)], dim=1), self.batch)
         logits, labels = message[:, :-1], message[:, -1].long()
         accuracy = (logits.argmax(1) == labels).float().mean()
-        scalars = self.descend("classifier", {"cross_entropy": F.cross_entropy(logits, labels)}, {"accuracy": accuracy})
+        scalars = self.backward_and_update(
+            "classifier", {"cross_entropy": F.cross_entropy(logits, labels)}, {"accuracy": accuracy}
+        )
         self.average_classifier.update(self.classifier)
         return scalars
 

@@ -77,7 +77,7 @@ class SwAV(TwoViews):
             terms += [soft_cross_entropy(assigned, view["scores"] / self.options.temperature) for view in others]
         return {"swav": torch.stack(terms).mean()}
 
-    def remember(self, views: Sequence[Parts], step: int) -> None:
+    def update_bank(self, views: Sequence[Parts], step: int) -> None:
         for queue, view in zip(self.queues, views, strict=False):  # smaller views have none
             queue.push(view["projection"], step)  # pyright: ignore[reportCallIssue]
 

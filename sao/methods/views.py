@@ -47,6 +47,8 @@ class TwoViews(Method):
         self.network = Discriminator(encoder, head)
         self.predictor = nn.Identity() if predictor is None else predictor
         self.average_network = None if options.average is None else MovingAverage(self.network, options.average)
+        used = "network" if self.average_network is None else "average_network.network"
+        self.features_with, self.embeddings_with = (f"{used}.encoder",), (used,)
         self.views = [options.view, options.second_view or options.view]
         self.batch, self.seed, self.steps = context.batch, context.seed, context.steps
         self.optimisers = {
@@ -69,22 +71,22 @@ class TwoViews(Method):
     def project(self, images: Tensor) -> Parts:
         """What the losses need of this process's rows of a view.
 
-        Whether it collapses is watched in `watched`, or else in the `projection`.
+        Whether it collapses is seen in `diagnosed`, or else in the `projection`.
         """
         return {"projection": self.network(images)[1]}
 
-    def remember(self, views: Sequence[Parts], step: int) -> None:
+    def update_bank(self, views: Sequence[Parts], step: int) -> None:
         """After the update, what the next steps need of this one."""
 
     # --- the step ----------------------------------------------------------------------------------------------------
 
     def step(self, batch: Batch, step: int) -> Scalars:
         views = self._gathered(batch.inputs, step)
-        watched = views[0].get("watched", views[0]["projection"])
-        scalars = self.descend("network", self.losses(views, step), {"spread": spread(watched)})
+        diagnosed = views[0].get("diagnosed", views[0]["projection"])
+        scalars = self.backward_and_update("network", self.losses(views, step), {"spread": spread(diagnosed)})
         if self.average_network is not None:
             self.average_network.update(self.network)
-        self.remember([{name: rows.detach() for name, rows in view.items()} for view in views], step)
+        self.update_bank([{name: rows.detach() for name, rows in view.items()} for view in views], step)
         return scalars
 
     def _gathered(self, inputs: Tensor, step: int) -> list[Parts]:

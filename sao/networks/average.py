@@ -14,8 +14,6 @@ class MovingAverage(nn.Module):
     average of unit vectors is no unit vector.
     """
 
-    skip: Tensor | None = None  # where it is set and true, parameters stay as they are; nobody reads it to find out
-
     def __init__(self, network: nn.Module, decay: float = 0.99) -> None:
         super().__init__()
         if not 0 <= decay < 1:
@@ -34,15 +32,14 @@ class MovingAverage(nn.Module):
         if self._followed is None or self._followed[0] is not network:
             self._followed = network, _Places.of(self.network), _Places.of(network)
         _, own, other = self._followed
-        follow(_at(own.averaged), _at(other.averaged), 1 - self.decay, self.skip)
+        follow(_at(own.averaged), _at(other.averaged), 1 - self.decay)
         if own.copied:
             torch._foreach_copy_(_at(own.copied), _at(other.copied))  # pyright: ignore[reportPrivateImportUsage]
 
 
-def follow(own: list[Tensor], other: list[Tensor], weight: float, skip: Tensor | None) -> None:
-    """own ← own + weight · (other − own), unless `skip` is true, which nobody reads to find out."""
-    weights = weight if skip is None or not own else [own[0].new_full((), weight).masked_fill_(skip, 0)] * len(own)
-    torch._foreach_lerp_(own, other, weights)  # pyright: ignore[reportPrivateImportUsage]
+def follow(own: list[Tensor], other: list[Tensor], weight: float) -> None:
+    """own ← own + weight · (other − own)."""
+    torch._foreach_lerp_(own, other, weight)  # pyright: ignore[reportPrivateImportUsage]
 
 
 class _Places(NamedTuple):

@@ -15,8 +15,6 @@ class Partner(nn.Module):
     a BatchNorm in it takes the moments of its own batch, and keeps running statistics of its own.
     """
 
-    skip: Tensor | None = None  # where it is set and true, parameters stay as they are; nobody reads it to find out
-
     def __init__(self, *networks: nn.Module) -> None:
         super().__init__()
         self.networks = nn.ModuleList(copy.deepcopy(network).requires_grad_(False) for network in networks)
@@ -26,4 +24,4 @@ class Partner(nn.Module):
         for own, followed in zip(self.networks, networks, strict=True):
             weights: list[Tensor] = list(own.parameters())
             current: list[Tensor] = list(followed.parameters())
-            follow(weights, current, 1 - decay, self.skip)
+            follow(weights, current, 1 - decay)

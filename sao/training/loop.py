@@ -110,7 +110,10 @@ def train(
             last = done == total
             logging = _due(config.log.every, done, last)
             saving = run is not None and _due(config.log.checkpoint_every, done, last)
-            scalars = steps.make(step, check=logging or saving)
+            drawing = run is not None and _due(config.log.sample_every, done, last)
+            evaluating = run is not None and _due(config.log.evaluate_every, done, False)
+            # Before one of these nothing is read from the device, and nothing is kept.
+            scalars = steps.make(step, check=logging or saving or drawing or evaluating)
             if logging:
                 values = _values(scalars)
                 log.row(done, values | progress.times(done))
@@ -118,10 +121,11 @@ def train(
                 if method.may_collapse and (news := collapse.seen(done, values)) is not None:
                     progress.end_line()
                     log.say(news)
-            if run is not None and _due(config.log.sample_every, done, last):
+            if drawing:
+                assert run is not None
                 log.check(done)
                 _draw(run, method, dataset.train, config, done)
-            if run is not None and _due(config.log.evaluate_every, done, False):
+            if evaluating:
                 log.row(done, validate(method, dataset, config.seed))
             stopping = _agreed(stop_requested(), done, last, config.log.every)
             saving = saving or (stopping and run is not None)

@@ -8,7 +8,7 @@ from sao.randomness import batch_rows
 
 
 def make_step(method: Method, batches: Batches, seed: int, global_batch: int, step: int) -> Scalars:
-    """Let the method learn from this process's rows of the batch of a step; those of the next are read meanwhile."""
+    """A training step on this process's rows of the batch of a step; those of the next are read meanwhile."""
     places = distributed.local_slice(global_batch)
     rows = batch_rows(seed, step, global_batch, len(batches))[places]
     labels = batches.labels(rows) if method.needs_labels else None
@@ -16,4 +16,4 @@ def make_step(method: Method, batches: Batches, seed: int, global_batch: int, st
     batch = Batch(batches.training_inputs(rows, seed, step, places), rows.to(batches.device), labels)
     if not batches.resident:
         batches.prefetch(batch_rows(seed, step + 1, global_batch, len(batches))[places])
-    return method.learn(batch, step)
+    return method.training_step(batch, step)

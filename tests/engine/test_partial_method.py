@@ -32,7 +32,9 @@ def test_every_method_embeds_and_generates_as_if_it_were_whole(name, tmp_path):
     folder, whole = run_of(tmp_path / "run", method=name)
     inputs = tiny.dataset().test.inputs(slice(0, 5))
     model = sao.load(folder, device="cpu")
-    np.testing.assert_allclose(model.embed(tiny.dataset().test)[:5], whole.features(inputs), rtol=1e-4, atol=1e-5)
+    for use in ("backbone", "embedding", *(["layers"] if whole.has_layers else [])):
+        found = model.method_for(use).representation(use)(inputs)
+        torch.testing.assert_close(found, whole.representation(use)(inputs), rtol=1e-4, atol=1e-5)
     if (maker := generative(whole)) is not None:
         latents = torch.randn(3, *maker.latent_shape, generator=torch.Generator().manual_seed(0))
         found = generative(model.method_for("decode"))

@@ -160,7 +160,7 @@ def step(method: Adversarial, inputs: Tensor, number: int) -> Recorded:
     mirrored: list[Tensor] = []
     latents: list[Tensor] = []
     directions: list[Tensor] = []
-    augmentation, start = method.augmentation, method._jacobian_start
+    augmentation, start = method.augmentation, method._jacobian_directions
 
     def augmented(images: Tensor, *arguments: Any) -> Tensor:
         if not real:
@@ -170,11 +170,12 @@ def step(method: Adversarial, inputs: Tensor, number: int) -> Recorded:
         mirrored.append((augmentation(ramp, *arguments) - ramp).flatten(1).abs().amax(1) > 0.5)
         return augmentation(images, *arguments)
 
-    def drawn(*arguments: Any) -> Tensor:
-        directions.append(start(*arguments))
-        return directions[-1]
+    def drawn(*arguments: Any) -> Tensor | None:
+        if (found := start(*arguments)) is not None:
+            directions.append(found)
+        return found
 
-    method.augmentation, method._jacobian_start = augmented, drawn  # pyright: ignore[reportAttributeAccessIssue]
+    method.augmentation, method._jacobian_directions = augmented, drawn  # pyright: ignore[reportAttributeAccessIssue]
     hook = method.generator.register_forward_pre_hook(lambda module, arguments: latents.append(arguments[0]))
     players = {"discriminator.": method.discriminator, "generator.": method.generator}
     try:
@@ -183,11 +184,11 @@ def step(method: Adversarial, inputs: Tensor, number: int) -> Recorded:
     finally:
         hook.remove()
         method.augmentation = augmentation
-        del method._jacobian_start
+        del method._jacobian_directions
     assert len(mirrored) in (0, len(latents)), "both players see one real batch, and generated ones of their own"
     assert len(directions) <= 1
     of_discriminator, of_generator = latents if len(latents) == 2 else latents * 2  # one batch for both where it is so
-    used = directions[0] if directions and len(directions[0]) > 0 else None
+    used = directions[0] if directions else None
     mirrors = mirrored if len(mirrored) == 2 else (mirrored or [torch.zeros(len(inputs), dtype=torch.bool)]) * 2
     draws = reference_step.Draws(of_discriminator, of_generator, used, *mirrors)
     return Recorded(scalars, real[0], draws, gradients)

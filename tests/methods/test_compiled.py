@@ -74,25 +74,25 @@ def test_what_a_jacobian_is_taken_of_is_not_compiled(monkeypatch):
     asked = []
     monkeypatch.setattr(compiled.Compiled, "__call__", lambda self, function: asked.append(function) or function)
     method = tiny.method()
-    method.learn(tiny.batch(), 0)
+    method.training_step(tiny.batch(), 0)
     assert asked == []
     method.compile_passes()
     with monkeypatch.context() as patched:
         patched.setattr(method, "_update_generator", lambda *arguments: {})
-        method.learn(tiny.batch(), 0)
+        method.training_step(tiny.batch(), 0)
     assert asked == [method.generator, method.average_discriminator.network.features]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_the_option_reaches_the_method(monkeypatch, tmp_path):
     monkeypatch.setattr(device, "_compiles", lambda where: None)
     monkeypatch.setattr(compiled.Compiled, "__call__", lambda self, function: function)
-    seen, learn = [], Method.learn
+    seen, step_of = [], Method.training_step
 
     def watched(self, batch, step):
         seen.append(self.compiled_passes)
-        return learn(self, batch, step)
+        return step_of(self, batch, step)
 
-    monkeypatch.setattr(Method, "learn", watched)
+    monkeypatch.setattr(Method, "training_step", watched)
     words = tiny.words(method="supervised", train__steps=2, train__compile="true")
     assert main(["train", *words, "--out", str(tmp_path / "run")]) == 0
     assert seen == [True, True]

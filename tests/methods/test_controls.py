@@ -11,7 +11,7 @@ from sao.engine.features import extract
 from sao.errors import InputError
 from sao.methods import METHODS, Context, Method, OtherRun, generative
 from sao.methods.architecture import ResNetOptions
-from sao.methods.method import gradient_norm, shorten
+from sao.methods.method import clip_grad_norm, gradient_norm
 from sao.methods.supervised import Supervised
 
 PLAYERS = {
@@ -142,5 +142,5 @@ def test_what_a_method_is_told_of_its_run_and_of_others_stays_as_it_is():
 def test_a_gradient_is_shortened_to_its_limit_and_a_short_one_stays(gradient, expected):
     parameter = torch.nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor(gradient)
-    shorten([parameter], gradient_norm([parameter]), limit=2.0)
+    clip_grad_norm([parameter], gradient_norm([parameter]), limit=2.0)
     torch.testing.assert_close(parameter.grad, torch.tensor(expected))

@@ -125,7 +125,7 @@ SPECTRAL = {"method__spectral_normalisation": "true", "method__smoothness_weight
         (5, {"method__one_pass": "true", **SPECTRAL}),
     ],
 )
-def test_a_batch_in_parts_makes_the_same_step(micro_batch, options):
+def test_a_batch_in_micro_batches_makes_the_same_step(micro_batch, options):
     """Losses, gradients of both players, bank, statistics and spectral vectors of two steps: the second has neighbours."""
     whole, parts = built(**options).double(), built(method__micro_batch=micro_batch, **options).double()
     for step in range(2):
@@ -146,19 +146,19 @@ def test_a_batch_in_parts_makes_the_same_step(micro_batch, options):
 
 
 # Passes of 16 samples. Two players apart: keys of real and of two generated batches; both in D's update, twice; real once and
-# generated twice in G's. From one pass: keys of both, and both twice. The last part of D's 32 rows is embedded once only. Keys
+# generated twice in G's. From one pass: keys of both, and both twice. The last micro-batch of each is embedded once only. Keys
 # of D's own need no pass.
 @pytest.mark.parametrize(
     ("part", "one_pass", "keys", "passes", "last"),
     [
-        (1, False, "average", 3 + 4 + 3, 1),
-        (5, False, "average", 3 + 4 + 3, 2),
-        (5, False, "own", 4 + 3, 2),
+        (1, False, "average", 3 + 4 + 3, 1 + 1),
+        (5, False, "average", 3 + 4 + 3, 2 + 1),
+        (5, False, "own", 4 + 3, 2 + 1),
         (5, True, "average", 2 + 4, 2),
         (5, True, "own", 4, 2),
     ],
 )
-def test_no_pass_of_the_discriminator_is_larger_than_a_part(part, one_pass, keys, passes, last):
+def test_no_pass_of_the_discriminator_is_larger_than_a_micro_batch(part, one_pass, keys, passes, last):
     method = built(method__micro_batch=part, method__one_pass=one_pass, method__keys_from=keys)
     sizes: list[int] = []
     for network in (method.discriminator, method.average_discriminator.network):

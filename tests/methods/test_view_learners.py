@@ -104,7 +104,7 @@ def test_a_device_without_memory_can_make_views_projections_and_losses(name):
         views = method._gathered(images, step)
         (loss,) = method.losses(views, step).values()
         loss.backward()
-        method.remember(views, step)
+        method.update_bank(views, step)
         assert loss.device.type == "meta"
 
 

@@ -12,7 +12,6 @@ from PIL import Image
 from sao.cli import main
 from sao.config import save
 from sao.data.augmentation import Augmentation
-from sao.engine.evaluate import VALIDATED
 from sao.errors import InputError
 from sao.methods import NonFiniteError, simclr
 from sao.methods.architecture import BigGANOptions

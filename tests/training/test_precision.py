@@ -63,8 +63,9 @@ def test_jacobian_and_losses_are_computed_in_float32(monkeypatch):
         def call(*args, **kwargs):
             tensors = [argument for argument in args if isinstance(argument, torch.Tensor)]
             seen.append((name, torch.is_autocast_enabled("cpu"), {tensor.dtype for tensor in tensors}))
-            return function(*args, **kwargs)
+            return function.unchecked(*args, **kwargs)
 
+        call.unchecked = call
         return call
 
     for module, name in (
