@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sao.data.samples import Dataset, Images, Samples
+from sao.data.split import by_class
 from sao.engine.features import Function, extract, raw_inputs, raw_size
 from sao.engine.log import Stages
 from sao.evaluation.features import ONE_SPLIT, Features
@@ -180,11 +181,9 @@ def chosen_rows(n: int, labels: np.ndarray | None, limit: int | None, seed: int)
     order = np.random.default_rng(seed).permutation(n)
     if labels is None:
         return np.sort(order[:limit])
-    codes = np.unique(labels, return_inverse=True)[1][order]
-    counts = np.bincount(codes)
-    place = np.empty(n)  # of a sample among those of its class
-    place[codes.argsort(kind="stable")] = np.arange(n) - np.repeat(counts.cumsum() - counts, counts)
-    return np.sort(order[(place / counts[codes]).argsort(kind="stable")[:limit]])
+    rows, places, sizes = by_class(labels, order)
+    drawn = np.argsort(order)[rows]  # equal shares are taken in the order of the draw
+    return np.sort(rows[np.lexsort((drawn, places / sizes))[:limit]])
 
 
 def raw_columns(rows: int, classes: int | None) -> int:

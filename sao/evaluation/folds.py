@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from sao.data.split import by_class
 from sao.errors import InputError
 from sao.evaluation.result import Metric, accuracy
 
@@ -20,9 +21,10 @@ def fold_of(labels: np.ndarray, folds: int = FOLDS, seed: int = 0) -> np.ndarray
             "give more, or two splits (x_train, y_train, x_test, y_test)"
         )
     order = np.random.default_rng(seed).permutation(len(codes))
-    order = order[codes[order].argsort(kind="stable")]
     fold = np.empty(len(codes), dtype=np.int64)
-    fold[order] = np.arange(len(codes)) % folds  # classes one after the other, each where the one before it ended
+    fold[by_class(codes, order)[0]] = (
+        np.arange(len(codes)) % folds
+    )  # classes one after the other, each where the one before it ended
     return fold
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sao.data.split import by_class
 from sao.errors import InputError
 from sao.evaluation.inputs import narrowed, principal, standardiser, train_and_test
 from sao.evaluation.result import Metric, accuracy
@@ -57,12 +58,9 @@ def few_shot(
 
 def labelled_rows(labels: Tensor, share: float, seed: int) -> Tensor:
     """Sorted row indices: round(share x count) of every class, never none."""
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
-    chosen = []
-    for label in range(int(labels.max()) + 1):
-        members = order[labels[order] == label]
-        chosen.append(members[: max(1, round(share * len(members)))])
-    return torch.cat(chosen).sort().values
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).numpy()
+    rows, places, sizes = by_class(labels.cpu().numpy(), order)
+    return torch.from_numpy(np.sort(rows[places < np.rint(share * sizes).clip(min=1)])).to(labels.device)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from sao.data.split import by_class
 from sao.errors import InputError
 from sao.evaluation.inputs import narrowed, principal, standardiser, train_and_test
 from sao.evaluation.result import Metric, accuracy
@@ -71,7 +73,7 @@ def _held_out_scores(
     x: Tensor, y: Tensor, classes: int, costs: list[float], share: float, seed: int, say: Callable[[str], None]
 ) -> dict[float, float]:
     """Accuracy on a held-out share for each cost that was tried."""
-    kept, held = _stratified_split(y, share, seed)
+    kept, held = stratified_split(y, share, seed)
     scores: dict[float, float] = {}
     models = LinearSVM.path(x[kept], y[kept], classes, costs, gap=math.inf)  # liblinear's rule is enough to choose by
     for cost in costs:
@@ -199,17 +201,14 @@ def _line_search(w: Tensor, direction: Tensor, signs: Tensor, scores: Tensor, ch
     return step
 
 
-def _stratified_split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+def stratified_split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Row indices (kept, held out): `share` of every class held out, and at least one sample of each class kept."""
     if not 0 < share < 1:
         raise InputError(f"held_out must lie between 0 and 1, got {share}: 0.2 is usual")
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
-    order = order[labels[order].argsort(stable=True)]
-    counts = torch.bincount(labels)
-    position = torch.arange(len(labels), device=labels.device) - (counts.cumsum(0) - counts)[labels[order]]
-    held = position >= (counts - (counts * share).long())[labels[order]]
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).numpy()
+    rows, places, sizes = by_class(labels.cpu().numpy(), order)
+    held = places >= sizes - (sizes * share).astype(np.int64)
     if not held.any():
-        raise InputError(
-            f"train_y has at most {int(counts.max())} samples of a class: too few to hold some out; give a single cost"
-        )
-    return order[~held].sort().values, order[held].sort().values
+        raise InputError(f"train_y has at most {sizes.max()} samples of a class: too few to hold some out; give a single cost")
+    kept, held = (torch.from_numpy(np.sort(rows[part])).to(labels.device) for part in (~held, held))
+    return kept, held
