@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 
 from sao.errors import InputError
-from sao.evaluation.clusters import cluster_agreement, clustering, strict_kmeans_accuracy
+from sao.evaluation.clusters import cluster_agreement, clustering, fit_strict_kmeans
 from sao.evaluation.features import Features
-from sao.evaluation.folds import cross_validated
+from sao.evaluation.folds import Fitted, cross_validated
+from sao.evaluation.inputs import check_splits
 from sao.evaluation.manifold import Manifold, manifold_clustering
-from sao.evaluation.neighbours import knn_accuracy
-from sao.evaluation.probe import few_shot, linear_probe
+from sao.evaluation.neighbours import fit_neighbours
+from sao.evaluation.probe import fit_few_shot, fit_probe
 from sao.evaluation.rank import effective_rank, uniformity
 from sao.evaluation.result import Metric
-from sao.evaluation.svm import linear_svm
+from sao.evaluation.svm import fit_svm
 
 SUPERVISED = ("svm", "kmeans_strict", "knn1", "knn5", "probe", "probe_1pct", "probe_10pct")  # fitted to training labels
 LABELLED = (
@@ -164,24 +165,30 @@ def _results(
         case "cluster_agreement":
             return [cluster_agreement(scored.values, _clusters(scored, k), seed=seed)]
 
-    def supervised(*splits: Any) -> list[Metric]:
-        match name:
-            case "svm":
-                return [linear_svm(*splits, seed=seed, progress=lambda part: say(f"svm, {part}"))]
-            case "kmeans_strict":
-                return [strict_kmeans_accuracy(*splits, k=k, repeats=repeats, seed=seed)]
-            case "knn1" | "knn5":
-                return knn_accuracy(*splits, ks=(1, 5))
-            case "probe":
-                return [linear_probe(*splits)]
-            case "probe_1pct":
-                return [few_shot(*splits, share=0.01, seed=seed)]
-            case _:
-                return [few_shot(*splits, share=0.1, seed=seed)]
+    def fitted(train_x: Any, train_y: Any) -> Fitted:
+        return fit(name, train_x, train_y, seed, k, repeats, say)
 
     if test is None:
-        return cross_validated(supervised, train.values, train.labels, seed)
-    return supervised(train.values, train.labels, test.values, test.labels)
+        return cross_validated(fitted, train.values, train.labels, seed)
+    check_splits(train.values, train.labels, test.values, test.labels)
+    return fitted(train.values, train.labels).score(test.values, test.labels)
+
+
+def fit(name: str, train_x: Any, train_y: Any, seed: int, k: int | None, repeats: int, say: Progress) -> Fitted:
+    """A metric of `SUPERVISED`, fitted: it is given no test rows, so it cannot learn from them."""
+    match name:
+        case "svm":
+            return fit_svm(train_x, train_y, seed=seed, progress=lambda part: say(f"svm, {part}"))
+        case "kmeans_strict":
+            return fit_strict_kmeans(train_x, train_y, k, repeats, seed)
+        case "knn1" | "knn5":
+            return fit_neighbours(train_x, train_y)
+        case "probe":
+            return fit_probe(train_x, train_y)
+        case "probe_1pct" | "probe_10pct":
+            return fit_few_shot(train_x, train_y, share=0.01 if name == "probe_1pct" else 0.1, seed=seed)
+        case _:
+            raise AssertionError(f"{name} is fitted to no training labels")
 
 
 def _clusters(test: Features, k: int | None) -> int:

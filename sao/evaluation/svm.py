@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sao.data.split import by_class
 from sao.errors import InputError
-from sao.evaluation.inputs import narrowed, principal, standardiser, train_and_test
+from sao.evaluation.inputs import Columns, Task, check_splits, principal
 from sao.evaluation.result import Metric, accuracy
 
 COSTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -38,23 +38,49 @@ def linear_svm(
 
     `progress` is told which C is tried.
     """
+    check_splits(train_x, train_y, test_x, test_y)
+    return fit_svm(train_x, train_y, costs, seed, held_out, progress).score(test_x, test_y)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedSVM:
+    """All that the training split decides; `accuracies` are those on its held-out share, by C."""
+
+    task: Task
+    columns: Columns
+    directions: Tensor
+    model: "LinearSVM"
+    accuracies: dict[float, float]
+    protocol: dict[str, Any]
+
+    def score(self, test_x: Any, test_y: Any) -> list[Metric]:
+        x, y = self.task.scored(test_x, test_y)
+        right = self.model.predict(self.columns.apply(x) @ self.directions) == y
+        return [accuracy("svm", right, {**self.protocol, "n_test": len(x)})]
+
+
+def fit_svm(
+    train_x: Any,
+    train_y: Any,
+    costs: Sequence[float] = COSTS,
+    seed: int = 0,
+    held_out: float = 0.2,
+    progress: Callable[[str], None] | None = None,
+) -> FittedSVM:
     costs = sorted(float(cost) for cost in costs)
     if not costs or costs[0] <= 0:
         raise InputError(f"costs must be positive numbers, got {costs}: give at least one, such as 0.01")
-    train_x, train_y, test_x, test_y, classes = train_and_test(train_x, train_y, test_x, test_y)
-    mean, scale = standardiser(train_x)
-    train_x, test_x, narrowing = narrowed((train_x - mean).div_(scale), (test_x - mean).div_(scale))
-    train_x, directions = principal(train_x)
-    test_x = test_x @ directions
+    x, y, task = Task.of(train_x, train_y)
+    columns, classes = Columns.fit(x), len(task.classes)
+    x, directions = principal(columns.apply(x))
     say = progress or (lambda _: None)
-    scores = _held_out_scores(train_x, train_y, classes, costs, held_out, seed, say) if len(costs) > 1 else {}
+    scores = _held_out_scores(x, y, classes, costs, held_out, seed, say) if len(costs) > 1 else {}
     cost = max(scores, key=scores.__getitem__) if scores else costs[0]
     say(f"C = {cost:g}, all training samples")
-    right = next(LinearSVM.path(train_x, train_y, classes, [cost])).predict(test_x) == test_y
+    model = next(LinearSVM.path(x, y, classes, [cost]))
     protocol = {
         "objective": "one-vs-rest L2-regularised squared hinge (LinearSVC), intercept regularised",
-        "normalisation": "standardised with the training mean and deviation",
-        **narrowing,
+        **columns.protocol,
         "C": cost,
         "C_candidates": costs,
         "C_held_out_accuracy": {f"{c:g}": round(score, 6) for c, score in scores.items()},
@@ -63,10 +89,9 @@ def linear_svm(
         "C_at_edge": bool(scores) and cost in (costs[0], costs[-1]),  # then a wider range might do better
         "seed": seed,
         "classes": classes,
-        "n_train": len(train_x),
-        "n_test": len(test_x),
+        "n_train": len(x),
     }
-    return accuracy("svm", right, protocol)
+    return FittedSVM(task, columns, directions, model, scores, protocol)
 
 
 def _held_out_scores(
