@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sao.errors import InputError
+from sao.evaluation.budget import check_time
 from sao.evaluation.inputs import Task, check_splits, unit_rows
 from sao.evaluation.result import Metric, accuracy
 
@@ -66,6 +67,7 @@ def nearest(queries: Tensor, keys: Tensor, k: int, chunk: int = 4096) -> Tensor:
     """Indices (queries, k) of the keys with the greatest dot product, best first; memory is bounded by chunk²."""
     found = []
     for part in queries.split(chunk):
+        check_time()
         scores = part.new_empty(len(part), 0)
         indices = torch.empty(len(part), 0, dtype=torch.long, device=part.device)
         for start in range(0, len(keys), chunk):

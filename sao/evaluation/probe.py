@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sao.data.split import by_class
 from sao.errors import InputError
+from sao.evaluation.budget import check_time
 from sao.evaluation.inputs import Columns, Task, check_splits, principal
 from sao.evaluation.result import Metric, accuracy
 
@@ -116,6 +117,7 @@ class Probe:
         intercept_scale = softness**-0.5
 
         def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            check_time()
             v = torch.from_numpy(flat.reshape(-1, classes)).to(x.device)
             logits = rotated @ v[:-1].to(x) + (intercept_scale * v[-1]).to(x)
             log_p = logits.log_softmax(dim=1)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sao.data.split import by_class
 from sao.errors import InputError
+from sao.evaluation.budget import check_time
 from sao.evaluation.inputs import Columns, Task, check_splits, principal
 from sao.evaluation.result import Metric, accuracy
 
@@ -194,6 +195,7 @@ def _newton_direction(x: Tensor, active: Tensor, cost: float, gradient: Tensor, 
     preconditioned = scaling * residual
     direction, energy = preconditioned, (residual * preconditioned).sum(dim=0)
     for _ in range(50):
+        check_time()
         product = direction + 2 * cost * (x.mT @ (active * (x @ direction)))
         # A column that has arrived keeps its solution: its step is zero from then on.
         length = torch.where(residual.norm(dim=0) > target, energy / (direction * product).sum(dim=0), 0.0)
