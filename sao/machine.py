@@ -51,11 +51,6 @@ def peak_memory() -> int:
     return _status("VmHWM") or unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def held_memory() -> int:
-    """Bytes that this process holds now; what it held at most where the system does not say."""
-    return _status("VmRSS") or peak_memory()
-
-
 def reset_peak_memory() -> None:
     """Let `peak_memory` count from now on; only Linux can."""
     with suppress(OSError):

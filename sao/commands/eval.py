@@ -1,6 +1,7 @@
 """sao eval: every metric that the data allows, with its protocol, as a table and as JSON; ends in one plain sentence."""
 
 import re
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from sao.data.dataset import Dataset
     from sao.engine.evaluate import Evaluation, Plan
     from sao.evaluation import Metric
+    from sao.evaluation.budget import Budget
     from sao.model import Model
     from sao.training.run_folder import Run
 
@@ -25,6 +27,7 @@ def run(arguments: Namespace) -> None:
         raise InputError("--data is for a run: a file of features holds its own")
     names = None if arguments.metrics is None else [name.strip() for name in arguments.metrics.split(",") if name.strip()]
     rows = _rows(arguments.rows)
+    _minutes(arguments.budget)
     from sao import processes
 
     if arguments.features is not None:
@@ -56,7 +59,8 @@ def _evaluate_file(path: Path, names: list[str] | None, rows: int | None, argume
         None if part is None else part.select(chosen_rows(len(part), part.labels, rows, arguments.seed)) for part in parts
     )
     assert train is not None
-    found = _measured({LEARNT: (train, test)}, _plan(names, rows, arguments), arguments.seed)
+    plan = _plan(names, rows, arguments)
+    found = _measured({LEARNT: (train, test)}, plan, arguments.seed, _begun(plan))
     _report(found, samples, found.metrics, [], target, before, arguments.verbose)
 
 
@@ -78,12 +82,13 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
         facts["data"] = str(Path(arguments.data).resolve()) if Path(arguments.data).exists() else arguments.data
     of_features = None if names is None else [name for name in names if name not in GENERATION]
     plan, pairs = _plan(of_features, rows, arguments), None
-    if names is None or of_features:
+    budget = _begun(plan) if names is None or of_features else None
+    if budget is not None:
         untrained = model.untrained() if names is None else None
         pairs = representations(method, dataset, plan, arguments.seed, untrained, arguments.feature, facts, extract_together)
 
     def measure() -> None:
-        found = None if pairs is None else _measured(pairs, plan, arguments.seed)
+        found = None if pairs is None else _measured(pairs, plan, arguments.seed, budget)
         generated = _generation(model, dataset, names, arguments, facts)
         _report(found, len(dataset.train), [] if found is None else found.metrics, generated, target, before, arguments.verbose)
         if target == run.evaluations / f"step-{model.step:08d}-backbone-ema.json":
@@ -112,17 +117,28 @@ def _plan(names: list[str] | None, rows: int | None, arguments: Namespace) -> "P
 
     check_algorithm(arguments.manifold)
     asked = None if names is None else tuple(names)
-    return Plan(asked, rows, strict=names is not None, manifold=arguments.manifold)
+    return Plan(asked, rows, strict=names is not None, manifold=arguments.manifold, minutes=_minutes(arguments.budget))
 
 
-def _measured(pairs: Any, plan: "Plan", seed: int) -> "Evaluation":
+def _begun(plan: "Plan") -> "Budget":
+    """The time from here on, said before it is spent."""
+    from sao import distributed
+    from sao.evaluation.budget import Budget
+
+    if plan.minutes is not None and distributed.is_main():
+        limit = f"at most {plan.minutes:g} minutes (--budget)"
+        print(f"evaluating: {limit}; metrics that do not fit are left out and named", file=sys.stderr)
+    return Budget(plan.minutes)
+
+
+def _measured(pairs: Any, plan: "Plan", seed: int, budget: "Budget | None") -> "Evaluation":
     from sao.engine.evaluate import measure
     from sao.engine.interrupt import interruptible
     from sao.training.log import Stages
 
     stages = Stages("evaluating")
     try:
-        return interruptible(lambda: measure(pairs, plan, seed, stages))
+        return interruptible(lambda: measure(pairs, plan, seed, stages, budget))
     finally:
         stages.end()
 
@@ -197,6 +213,19 @@ def _rows(given: str) -> int | None:
     if not given.isdecimal() or int(given) < 1:
         raise InputError(f"--rows is {given!r}: give a number of samples, or all")
     return int(given)
+
+
+def _minutes(given: str) -> float | None:
+    """A number, or none."""
+    if given == "none":
+        return None
+    try:
+        minutes = float(given)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < float("inf"):
+        raise InputError(f"--budget is {given!r}: give minutes, or none")
+    return minutes
 
 
 def _generation(model: "Model", dataset: "Dataset", names: list[str] | None, arguments: Namespace, facts: dict) -> list:

@@ -13,7 +13,7 @@ from sao.errors import InputError
 from sao.other_runs import with_other_runs
 from sao.report.price import report_seconds
 from sao.training import checkpoint
-from sao.training.cost import StepCost, evaluation_seconds, memory_of, run_memory, step_cost
+from sao.training.cost import StepCost, memory_of, step_cost
 from sao.training.device import choose_device
 from sao.training.log import clock
 from sao.training.loop import check_batch
@@ -46,14 +46,12 @@ class Priced:
 
 @dataclass(frozen=True)
 class Price:
-    """A whole run: all of its steps, its evaluations while it trains and at the end, and its report."""
+    """The steps of a run, its report and its checkpoints; evaluations have a budget instead of a price."""
 
     note: str  # what stood for the data
     samples: int
     step: StepCost
     steps: int
-    evaluations: float  # seconds
-    memory: int  # bytes that it holds at most
     report: float  # seconds
     checkpoint: int  # bytes
 
@@ -79,10 +77,11 @@ def price_run(config: Config, automatic: dict[str, str] | None = None) -> None:
     print(describe(config, data.opened, price.step.trial.method) if data.at_hand else price.note)
     print(f"length      {price.steps} steps of {config.train.batch}: {_passes(config, price)} passes over the data")
     print(f"one step    {price.step.seconds:.3g} s{_learnt_from(price.step, config.train.batch)}")
-    print(f"evaluation  {clock(price.evaluations)} while it trains and after the last step")
+    limit = config.log.evaluate_minutes
+    print(f"evaluation  {'no limit' if limit is None else f'at most {clock(60 * limit)}'} after the last step")
     if config.log.report:
         print(f"report      {clock(price.report)} after that")
-    print(f"whole run   {price.steps} steps: {clock(price.training + price.evaluations + price.report)}")
+    print(f"whole run   {price.steps} steps: {clock(price.training + price.report)} without evaluations")
     print(f"memory      {_memory(config, price)}")
     disk = price.checkpoint * (config.log.keep + 1)
     print(f"disk        {disk / 1e9:.2f} GB for {config.log.keep} checkpoints and the one being written")
@@ -97,10 +96,8 @@ def _price(config: Config, data: Priced) -> Price:
     dataset, steps = data.opened.dataset, config.steps_for(data.train)
     cost = step_cost(config, dataset)
     method = cost.trial.method
-    evaluations = evaluation_seconds(config, method, dataset.test, data.train, data.test, data.classes)
-    memory = run_memory(cost, dataset.test, data.train, data.test, data.classes)
     report = report_seconds(method, dataset.test, data.test) if config.log.report else 0.0
-    return Price(data.note, data.train, cost, steps, evaluations, memory, report, checkpoint.size_on_disk(method))
+    return Price(data.note, data.train, cost, steps, report, checkpoint.size_on_disk(method))
 
 
 def _data(config: Config) -> Priced:
@@ -143,5 +140,5 @@ def _learnt_from(cost: StepCost, batch: int) -> str:
 
 def _memory(config: Config, price: Price) -> str:
     here = memory_of(choose_device(config.train.device))
-    more = "" if price.memory < 0.9 * here else ": too much; lower train.batch, or set method.micro_batch"
-    return f"{price.memory / 1e9:.2g} GB of the {here / 1e9:.3g} GB here{more}"
+    more = "" if price.step.memory < 0.9 * here else ": too much; lower train.batch, or set method.micro_batch"
+    return f"{price.step.memory / 1e9:.2g} GB of the {here / 1e9:.3g} GB here{more}"

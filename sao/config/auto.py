@@ -19,7 +19,7 @@ from sao.machine import usable_memory
 from sao.methods import ENCODERS
 from sao.methods.architecture import AnyEncoderOptions, ResNetOptions, encoder_for_shape
 from sao.randomness import generator
-from sao.training.cost import evaluation_seconds, step_cost
+from sao.training.cost import step_cost
 from sao.training.device import choose_device
 from sao.training.log import clock
 
@@ -307,12 +307,10 @@ def _median_distance(samples: Samples, seed: int) -> float:
 
 
 def _time(config: Config, dataset: Dataset) -> list[str]:
-    cost, sizes = step_cost(config, dataset), (len(dataset.train), len(dataset.test))
+    cost = step_cost(config, dataset)
     whole = cost.seconds * config.steps_for(len(dataset.train))
-    evaluation = evaluation_seconds(config, cost.trial.method, dataset.test, *sizes, dataset.classes)
     sentences = [
-        f"auto: about {clock(whole)} of training on this machine, because a step on this data takes {cost.seconds:.2g} s, and "
-        f"{clock(evaluation)} of evaluation"
+        f"auto: about {clock(whole)} of training on this machine, because a step on this data takes {cost.seconds:.2g} s"
     ]
     size = dataset.train.shape[-1]
     if whole > LONG and len(dataset.train.shape) == 3 and size > 16:

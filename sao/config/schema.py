@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from sao.config import overrides as dotted
 from sao.config.presets import preset_text
-from sao.config.types import Fraction, Int, PositiveInt, Strict
+from sao.config.types import Fraction, Int, PositiveFloat, PositiveInt, Strict
 from sao.errors import InputError
 from sao.methods import ENCODERS, METHODS, AnyMethod, Context, EncoderOptions, Method, structural
 from sao.randomness import derived_seed
@@ -78,6 +78,9 @@ class Log(Strict):
 
     every: PositiveInt = Field(default=10, description="steps between rows of metrics.jsonl")
     evaluate_every: PositiveInt | None = Field(default=None, description="steps between evaluations; null: at the end only")
+    evaluate_minutes: PositiveFloat | None = Field(
+        default=10, description="minutes that the evaluation after the last step may take; null: as long as it takes"
+    )
     sample_every: PositiveInt | None = Field(
         default=None, description="steps between pictures of samples; null: at the end only"
     )

@@ -98,6 +98,17 @@ def encode_labels(values: np.ndarray | Sequence[str]) -> Labels:
     return Labels(codes.reshape(-1).astype(np.int64), [printable(str(name)) for name in names.tolist()])
 
 
+def by_class(labels: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows in a drawn order, brought together by class; of each its place in its class and the size of that class.
+
+    Every stratified draw is made of it: whoever takes the same share of all places takes the same share of all classes.
+    """
+    codes = np.unique(labels, return_inverse=True)[1][order]
+    counts = np.bincount(codes)
+    places = np.arange(len(order)) - np.repeat(counts.cumsum() - counts, counts)
+    return order[codes.argsort(kind="stable")], places, np.repeat(counts, counts)
+
+
 def held_out_rows(n: int, labels: np.ndarray | None, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Ascending training and held-out rows: a function of (seed, n), and of the labels if there are any.
 
@@ -110,7 +121,7 @@ def held_out_rows(n: int, labels: np.ndarray | None, fraction: float, seed: int)
     order = generator.permutation(n)
     count = min(max(round(n * fraction), 1), n - 1)
     if labels is not None:
-        order = order[np.argsort(labels[order], kind="stable")]
+        order = by_class(labels, order)[0]
     picks = order[((np.arange(count) + generator.random()) * n / count).astype(np.int64)]
     test = np.zeros(n, dtype=bool)
     test[picks] = True

@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 
 from sao.data.dataset import Dataset, Images, Samples
+from sao.data.split import by_class
 from sao.engine.features import Function, extract, raw_inputs, raw_size
+from sao.evaluation.budget import Budget
 from sao.evaluation.features import ONE_SPLIT, Features
 from sao.evaluation.html import metric_table
+from sao.evaluation.kmeans import starts_for
 from sao.evaluation.manifold import Manifold
 from sao.evaluation.result import Metric
 from sao.evaluation.suite import check_names, computations, evaluate
@@ -32,22 +35,21 @@ class Plan:
     """Which metrics (None: all that the data allows), on at most how many rows of each part, with how many k-means runs.
 
     Where there are no labels, `unlabelled` are the metrics.
-    `clusters` bounds runs x classes: of many classes a run takes long and varies little. `strict` makes an error of what the
-    data does not allow; otherwise it is a caution in place of the number.
+    `clusters` bounds runs x classes. `strict` makes an error of what the data does not allow; otherwise it is a caution in
+    place of the number. What does not fit into `minutes` is left out with a caution.
     """
 
     metrics: tuple[str, ...] | None = None
     rows: int | None = 10_000
     restarts: int = 20
-    clusters: int | None = None
+    clusters: int = 4000
     unlabelled: tuple[str, ...] | None = None
     strict: bool = False
     manifold: Manifold = "spectral"  # how clusters along the manifold are found
+    minutes: float | None = None
 
     def restarts_for(self, classes: int | None) -> int:
-        if self.clusters is None or classes is None:
-            return self.restarts
-        return min(self.restarts, max(5, self.clusters // classes))
+        return self.restarts if classes is None else starts_for(classes, self.restarts, self.clusters)
 
 
 VALIDATED = Plan(("kmeans", "probe", "knn1", "knn5", "effective_rank"), rows=5000, restarts=5, unlabelled=("effective_rank",))
@@ -55,6 +57,7 @@ SUMMARISED = Plan(
     ("kmeans", "kmeans_best", "manifold", "svm", "knn1", "knn5", "effective_rank"),
     clusters=1000,
     unlabelled=("effective_rank", "cluster_agreement"),
+    minutes=10,
 )
 
 
@@ -142,8 +145,13 @@ def representations(
     }
 
 
-def measure(found: Mapping[str, Pair], plan: Plan, seed: int = 0, progress: Stages | None = None) -> Evaluation:
-    """Every metric of the plan of every representation; where there are references, a verdict too."""
+def measure(
+    found: Mapping[str, Pair], plan: Plan, seed: int = 0, progress: Stages | None = None, budget: Budget | None = None
+) -> Evaluation:
+    """Every metric of the plan of every representation; where there are references, a verdict too.
+
+    `budget` is one that runs already: that of a plan begins here.
+    """
     (train, test), references = found[LEARNT], {name: pair for name, pair in found.items() if name != LEARNT}
     scored = train if test is None else test
     names = plan.metrics if plan.strict or scored.labels is not None else plan.unlabelled
@@ -161,6 +169,7 @@ def measure(found: Mapping[str, Pair], plan: Plan, seed: int = 0, progress: Stag
         lenient=not plan.strict,
         progress=progress,
         manifold=plan.manifold,
+        budget=budget or Budget(plan.minutes),
     )
     verdict = verdict_of(metrics) if references else None
     metrics = metrics if verdict is None else verdict.metrics
@@ -180,11 +189,9 @@ def chosen_rows(n: int, labels: np.ndarray | None, limit: int | None, seed: int)
     order = np.random.default_rng(seed).permutation(n)
     if labels is None:
         return np.sort(order[:limit])
-    codes = np.unique(labels, return_inverse=True)[1][order]
-    counts = np.bincount(codes)
-    place = np.empty(n)  # of a sample among those of its class
-    place[codes.argsort(kind="stable")] = np.arange(n) - np.repeat(counts.cumsum() - counts, counts)
-    return np.sort(order[(place / counts[codes]).argsort(kind="stable")[:limit]])
+    rows, places, sizes = by_class(labels, order)
+    drawn = np.argsort(order)[rows]  # equal shares are taken in the order of the draw
+    return np.sort(rows[np.lexsort((drawn, places / sizes))[:limit]])
 
 
 def raw_columns(rows: int, classes: int | None) -> int:

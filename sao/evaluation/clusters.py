@@ -1,6 +1,7 @@
 """Clustering metrics: the paper's protocol, the stricter one beside it, and agreement between seeds."""
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sao.errors import InputError
-from sao.evaluation.inputs import feature_matrix, label_codes, train_and_test
-from sao.evaluation.kmeans import spherical_kmeans
+from sao.evaluation.inputs import Task, check_splits, feature_matrix, label_codes
+from sao.evaluation.kmeans import SphericalKMeans, spherical_kmeans
 from sao.evaluation.partitions import ari, best_matching, matched_samples, nmi, purity
 from sao.evaluation.result import Metric, accuracy
 
@@ -50,25 +51,44 @@ def strict_kmeans_accuracy(
     train_x: Any, train_y: Any, test_x: Any, test_y: Any, k: int | None = None, repeats: int = 20, seed: int = 0
 ) -> Metric:
     """Fit and match on the training split, score on the validation split: nothing of what is scored was seen before."""
-    train_x, train_y, test_x, test_y, classes = train_and_test(train_x, train_y, test_x, test_y)
+    check_splits(train_x, train_y, test_x, test_y)
+    return fit_strict_kmeans(train_x, train_y, k, repeats, seed).score(test_x, test_y)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class MatchedKMeans:
+    """The runs of k-means, and of each the class (k,) of every cluster."""
+
+    task: Task
+    runs: list[SphericalKMeans]
+    matches: list[np.ndarray]
+    protocol: dict[str, Any]
+
+    def score(self, test_x: Any, test_y: Any) -> list[Metric]:
+        x, y = self.task.scored(test_x, test_y)
+        predicted = np.stack([match[run.assign(x).cpu().numpy()] for run, match in zip(self.runs, self.matches, strict=True)])
+        return [accuracy("kmeans_strict", predicted == y.cpu().numpy(), {**self.protocol, "n_test": len(x)})]
+
+
+def fit_strict_kmeans(train_x: Any, train_y: Any, k: int | None = None, repeats: int = 20, seed: int = 0) -> MatchedKMeans:
+    x, y, task = Task.of(train_x, train_y)
+    classes = len(task.classes)
     k = classes if k is None else k
-    right = []
-    for run in spherical_kmeans(train_x, k, repeats, seed):
+    runs, matches = spherical_kmeans(x, k, repeats, seed), []
+    for run in runs:
         table = np.zeros((k, classes), dtype=np.int64)
         # Counted by cluster number: an empty cluster must keep its row, or the matching would shift.
-        np.add.at(table, (run.assign(train_x).cpu().numpy(), train_y.cpu().numpy()), 1)
-        predicted = best_matching(table)[run.assign(test_x).cpu().numpy()]
-        right.append(predicted == test_y.cpu().numpy())
+        np.add.at(table, (run.assign(x).cpu().numpy(), y.cpu().numpy()), 1)
+        matches.append(best_matching(table))
     protocol = {
         **_protocol(k, repeats, seed),
         "fitted_on": "train",
         "matched_on": "train",
         "matching": "optimal one-to-one",
         "classes": classes,
-        "n_train": len(train_x),
-        "n_test": len(test_x),
+        "n_train": len(x),
     }
-    return accuracy("kmeans_strict", np.stack(right), protocol)
+    return MatchedKMeans(task, runs, matches, protocol)
 
 
 def cluster_agreement(features: Any, k: int, repeats: int = 10, seed: int = 0) -> Metric:

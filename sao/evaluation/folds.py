@@ -1,14 +1,21 @@
 """Cross-validation: for labelled samples that come in one split, so that no score is of samples that a model was fitted to."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from sao.data.split import by_class
 from sao.errors import InputError
 from sao.evaluation.result import Metric, accuracy
 
 FOLDS = 5
+
+
+class Fitted(Protocol):
+    """What a metric learns from the training split; it never sees another one before it scores it."""
+
+    def score(self, test_x: Any, test_y: Any) -> list[Metric]: ...
 
 
 def fold_of(labels: np.ndarray, folds: int = FOLDS, seed: int = 0) -> np.ndarray:
@@ -20,19 +27,20 @@ def fold_of(labels: np.ndarray, folds: int = FOLDS, seed: int = 0) -> np.ndarray
             "give more, or two splits (x_train, y_train, x_test, y_test)"
         )
     order = np.random.default_rng(seed).permutation(len(codes))
-    order = order[codes[order].argsort(kind="stable")]
     fold = np.empty(len(codes), dtype=np.int64)
-    fold[order] = np.arange(len(codes)) % folds  # classes one after the other, each where the one before it ended
+    fold[by_class(codes, order)[0]] = (
+        np.arange(len(codes)) % folds
+    )  # classes one after the other, each where the one before it ended
     return fold
 
 
 def cross_validated(
-    measure: Callable[[Any, Any, Any, Any], list[Metric]], values: Any, labels: np.ndarray, seed: int = 0, folds: int = FOLDS
+    fit: Callable[[Any, Any], Fitted], values: Any, labels: np.ndarray, seed: int = 0, folds: int = FOLDS
 ) -> list[Metric]:
     """Accuracies of all samples, each by the model that was fitted to the other folds."""
     fold = fold_of(labels, folds, seed)
     parts = [(fold != i, fold == i) for i in range(folds) if (fold == i).any()]
-    found = [measure(values[fit], labels[fit], values[scored], labels[scored]) for fit, scored in parts]
+    found = [fit(values[rest], labels[rest]).score(values[scored], labels[scored]) for rest, scored in parts]
     pooled = []
     for metrics in zip(*found, strict=True):
         right = np.zeros((*metrics[0].right.shape[:-1], len(labels)), dtype=bool)

@@ -1,5 +1,6 @@
 """What the evaluator accepts: arrays or tensors, checked once at the door, with errors that name the argument."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,21 +56,39 @@ def label_codes(name: str, labels: Any, n: int) -> tuple[Tensor, np.ndarray]:
     return torch.from_numpy(codes.astype(np.int64)), classes
 
 
-def train_and_test(train_x: Any, train_y: Any, test_x: Any, test_y: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
-    """Both splits checked against each other: (train_x, train codes, test_x, test codes, number of classes)."""
-    train_x, test_x = feature_matrix("train_x", train_x), feature_matrix("test_x", test_x)
-    same_width("train_x", train_x, "test_x", test_x)
-    train_codes, classes = label_codes("train_y", train_y, len(train_x))
-    test_labels = test_y.detach().cpu().numpy() if isinstance(test_y, Tensor) else np.asarray(test_y)
-    if test_labels.shape != (len(test_x),):
-        raise InputError(f"test_y has shape {test_labels.shape} for {len(test_x)} samples: give one label for each sample")
-    unknown = np.setdiff1d(test_labels, classes)
-    if len(unknown):
-        raise InputError(
-            f"test_y has labels that train_y lacks ({', '.join(map(str, unknown[:5]))}): use the same classes in both"
-        )
-    test_codes = torch.from_numpy(np.searchsorted(classes, test_labels).astype(np.int64))
-    return train_x, train_codes.to(train_x.device), test_x.to(train_x), test_codes.to(train_x.device), len(classes)
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a fitted model knows of the rows it may score: their columns, their number format and their classes."""
+
+    like: Tensor  # (0, columns)
+    classes: np.ndarray
+
+    @classmethod
+    def of(cls, train_x: Any, train_y: Any) -> tuple[Tensor, Tensor, "Task"]:
+        """The training features, the codes of their classes, and the task."""
+        x = feature_matrix("train_x", train_x)
+        codes, classes = label_codes("train_y", train_y, len(x))
+        return x, codes.to(x.device), cls(x[:0].clone(), classes)
+
+    def scored(self, test_x: Any, test_y: Any) -> tuple[Tensor, Tensor]:
+        """Rows to score and the codes of their classes."""
+        x = feature_matrix("test_x", test_x)
+        same_width("train_x", self.like, "test_x", x)
+        labels = test_y.detach().cpu().numpy() if isinstance(test_y, Tensor) else np.asarray(test_y)
+        if labels.shape != (len(x),):
+            raise InputError(f"test_y has shape {labels.shape} for {len(x)} samples: give one label for each sample")
+        unknown = np.setdiff1d(labels, self.classes)
+        if len(unknown):
+            raise InputError(
+                f"test_y has labels that train_y lacks ({', '.join(map(str, unknown[:5]))}): use the same classes in both"
+            )
+        codes = torch.from_numpy(np.searchsorted(self.classes, labels).astype(np.int64))
+        return x.to(self.like), codes.to(self.like.device)
+
+
+def check_splits(train_x: Any, train_y: Any, test_x: Any, test_y: Any) -> None:
+    """Both splits against each other, before a model is fitted for minutes that could not score the second."""
+    Task.of(train_x, train_y)[2].scored(test_x, test_y)
 
 
 def standardiser(train: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,19 +120,39 @@ def principal(x: Tensor) -> tuple[Tensor, Tensor]:
     return (vectors * roots).to(x), directions
 
 
-def narrowed(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """Both splits, with fewer columns where rows and columns are more than `LARGEST`, and what the protocol must say then.
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """How columns are prepared: standardised by the training rows, and fewer where rows and columns exceed `LARGEST`.
 
-    Columns are added up in `LARGEST` groups with random signs, which keeps every inner product in the mean.
+    They are added up in `LARGEST` groups with random signs, which keeps every inner product in the mean.
     """
-    n, d = train.shape
-    if min(n, d) <= LARGEST:
-        return train, test, {}
-    draws = torch.Generator().manual_seed(0)
-    group = torch.randint(LARGEST, (d,), generator=draws).to(train.device)
-    sign = torch.randint(2, (d,), generator=draws).mul_(2).sub_(1).to(train)
-    both = [split.new_zeros(len(split), LARGEST).index_add_(1, group, split * sign) for split in (train, test)]
-    return both[0], both[1], {"columns": f"{d}, added up with random signs to {LARGEST}"}
+
+    mean: Tensor
+    scale: Tensor
+    group: Tensor | None
+    sign: Tensor | None
+
+    @classmethod
+    def fit(cls, train: Tensor) -> "Columns":
+        d = train.shape[1]
+        if min(train.shape) <= LARGEST:
+            return cls(*standardiser(train), None, None)
+        draws = torch.Generator().manual_seed(0)
+        group = torch.randint(LARGEST, (d,), generator=draws).to(train.device)
+        return cls(*standardiser(train), group, torch.randint(2, (d,), generator=draws).mul_(2).sub_(1).to(train))
+
+    def apply(self, x: Tensor) -> Tensor:
+        x = (x - self.mean).div_(self.scale)
+        if self.group is None:
+            return x
+        return x.new_zeros(len(x), LARGEST).index_add_(1, self.group, x * self.sign)
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        said = {"normalisation": "standardised with the training mean and deviation"}
+        if self.group is not None:
+            said["columns"] = f"{len(self.group)}, added up with random signs to {LARGEST}"
+        return said
 
 
 def unit_rows(features: Tensor) -> Tensor:

@@ -12,9 +12,16 @@ import torch
 from torch import Tensor
 
 from sao.errors import InputError
+from sao.evaluation.budget import check_time
 from sao.evaluation.inputs import feature_matrix, unit_rows
 
+FEWEST_STARTS = 5
 CELLS = 2**24  # cosines in flight: bounds memory at 64 MB a buffer whatever n, r and k are
+
+
+def starts_for(k: int, wanted: int, clusters: int = 4000) -> int:
+    """Fewer where starts x clusters exceed `clusters`: of many clusters a run takes long and varies little."""
+    return min(wanted, max(FEWEST_STARTS, clusters // k))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +79,7 @@ def _plus_plus(features: Tensor, k: int, generators: list[torch.Generator]) -> T
     chosen = [first]
     distance = _distances(features, first)  # (r, n): 1 − cosine with the nearest centre, half the squared distance
     for _ in range(1, k):
+        check_time()
         drawn = torch.stack([torch.rand(trials, generator=g, dtype=torch.float64) for g in generators])
         cumulative = distance.double().cumsum(dim=1)
         targets = drawn.to(features.device) * cumulative[:, -1:]
@@ -121,6 +129,7 @@ def _assign_and_sum(features: Tensor, centroids: Tensor, chunk: int) -> tuple[Te
     clusters, cosines = [], []
     offsets = torch.arange(r, device=features.device)[:, None] * k
     for part in features.split(chunk):
+        check_time()
         best = (flat @ part.mT).view(r, k, len(part)).max(dim=1)
         clusters.append(best.indices)
         cosines.append(best.values)

@@ -5,6 +5,7 @@ needs the package umap-learn. Both see cosines only, as every clustering here.
 """
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -13,8 +14,9 @@ import torch
 from torch import Tensor
 
 from sao.errors import InputError
+from sao.evaluation.budget import check_time
 from sao.evaluation.inputs import feature_matrix, label_codes, same_width, unit_rows
-from sao.evaluation.kmeans import best_kmeans
+from sao.evaluation.kmeans import best_kmeans, starts_for
 from sao.evaluation.partitions import ari, matched_samples, nmi
 from sao.evaluation.result import Metric, accuracy
 
@@ -25,6 +27,7 @@ Manifold = Literal["spectral", "umap"]
 NEIGHBOURS = 10  # in the graph: of 5 to 30, none did better on raw digits, Fashion-MNIST and CIFAR-10
 UMAP_NEIGHBOURS = 20
 RESTARTS = 20  # of the k-means in the new coordinates
+MOST_DIMENSIONS = 256  # a thousand eigenvectors of 5,000 samples took 90 s
 UMAP_DIMENSIONS = 10
 CELLS = 2**24  # cosines in flight
 MOST_CLUSTERS = 30  # that are looked at when the number is to be proposed
@@ -44,7 +47,7 @@ def manifold_clustering(
     same_width("features", features, "beside", others)
     clusters = manifold_clusters(torch.cat([features, others]), k, algorithm, seed)[: len(features)]
     protocol = {
-        "algorithm": _described(algorithm),
+        "algorithm": _described(algorithm, k),
         "normalisation": "unit length",
         "k": k,
         "classes": len(classes),
@@ -69,8 +72,11 @@ def manifold_clusters(features: Any, k: int, algorithm: Manifold = "spectral", s
         return torch.zeros(len(features), dtype=torch.long)
     if algorithm == "umap":
         return _umap_clusters(features, k, seed)
-    coordinates = spectral_coordinates(features, k, seed)[1]
-    return best_kmeans(coordinates, k, RESTARTS, seed).assign(coordinates)
+    if k <= MOST_DIMENSIONS:
+        coordinates = spectral_coordinates(features, k, seed)[1]
+    else:
+        coordinates = _leading_subspace(features, MOST_DIMENSIONS, seed)
+    return best_kmeans(coordinates, k, starts_for(k, RESTARTS), seed).assign(coordinates)
 
 
 @dataclass(frozen=True)
@@ -100,14 +106,10 @@ def proposed_clusters(features: Any, seed: int = 0) -> Proposal:
 
 def spectral_coordinates(features: Tensor, dimensions: int, seed: int = 0) -> tuple[np.ndarray, Tensor]:
     """The largest eigenvalues of the normalised graph of neighbours, falling, and their eigenvectors (n, dimensions)."""
-    from scipy.sparse import diags
     from scipy.sparse.csgraph import connected_components
     from scipy.sparse.linalg import eigsh
 
-    graph = neighbour_graph(features)
-    lengths = np.sqrt(np.asarray(graph.sum(axis=1)).ravel())
-    roots = diags(1 / lengths)
-    normalised = (roots @ graph @ roots).tocsr()
+    graph, normalised, lengths = _normalised_graph(features)
     n, (count, part) = len(features), connected_components(graph, directed=False)
     if dimensions >= n - 1 or n <= 200:  # too few rows for an iteration; they cost nothing
         values, vectors = np.linalg.eigh(normalised.toarray())
@@ -115,9 +117,36 @@ def spectral_coordinates(features: Tensor, dimensions: int, seed: int = 0) -> tu
         values, vectors = _of_parts(normalised, lengths, count, part, dimensions, seed)
     else:
         start = np.random.default_rng(seed).standard_normal(n)
-        values, vectors = eigsh(normalised, k=dimensions, which="LA", v0=start)
+        values, vectors = eigsh(_operator(n, lambda x: normalised @ x), k=dimensions, which="LA", v0=start)
     order = np.argsort(-values)[:dimensions]
     return values[order], torch.from_numpy(np.ascontiguousarray(vectors[:, order])).float()
+
+
+def _normalised_graph(features: Tensor) -> "tuple[csr_matrix, csr_matrix, np.ndarray]":
+    """The graph of neighbours, the same divided by the roots of both degrees, and these roots."""
+    from scipy.sparse import diags
+
+    graph = neighbour_graph(features)
+    lengths = np.sqrt(np.asarray(graph.sum(axis=1)).ravel())
+    roots = diags(1 / lengths)
+    return graph, (roots @ graph @ roots).tocsr(), lengths
+
+
+def _leading_subspace(features: Tensor, dimensions: int, seed: int) -> Tensor:
+    """Coordinates (n, dimensions) in the span of about the leading eigenvectors, by a fixed number of block products.
+
+    With more groups than dimensions many eigenvalues are nearly 1: an iteration for each eigenvector would not converge, and
+    which of them are found does not matter.
+    """
+    normalised = _normalised_graph(features)[1]
+    block = np.random.default_rng(seed).standard_normal((len(features), dimensions))
+    for _ in range(20):
+        for _ in range(5):
+            check_time()
+            block = (normalised @ block + block) / 2  # eigenvalues in [0, 1], so that the greatest lead
+        block = np.linalg.qr(block)[0]
+    vectors = np.linalg.eigh(block.T @ (normalised @ block))[1]
+    return torch.from_numpy(np.ascontiguousarray(block @ vectors[:, ::-1])).float()
 
 
 def _of_parts(
@@ -127,7 +156,7 @@ def _of_parts(
 
     Their eigenvectors are known, so the iteration is for those that are left. More parts than dimensions are rotated.
     """
-    from scipy.sparse.linalg import LinearOperator, eigsh
+    from scipy.sparse.linalg import eigsh
 
     draws, n = np.random.default_rng(seed), len(part)
     norms = np.sqrt(np.bincount(part, lengths**2))
@@ -136,9 +165,20 @@ def _of_parts(
     left = dimensions - known.shape[1]
     if left == 0:
         return np.ones(dimensions), known
-    rest = LinearOperator((n, n), matvec=lambda x: normalised @ x - known @ (known.T @ x), dtype=np.float64)  # pyright: ignore
+    rest = _operator(n, lambda x: normalised @ x - known @ (known.T @ x))
     values, vectors = eigsh(rest, k=left, which="LA", v0=draws.standard_normal(n))
     return np.concatenate([np.ones(known.shape[1]), values]), np.hstack([known, vectors])
+
+
+def _operator(n: int, product: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """A symmetric matrix by its product with a vector, which is also where an iteration without end is stopped."""
+    from scipy.sparse.linalg import LinearOperator
+
+    def matvec(x: np.ndarray) -> np.ndarray:
+        check_time()
+        return product(x)
+
+    return LinearOperator((n, n), matvec=matvec, dtype=np.float64)  # pyright: ignore
 
 
 def neighbour_graph(features: Tensor) -> "csr_matrix":
@@ -199,7 +239,7 @@ def _umap_clusters(features: Tensor, k: int, seed: int) -> Tensor:
         dimensions = min(UMAP_DIMENSIONS, len(features) - 2)
         umap = UMAP(n_components=dimensions, n_neighbors=count, min_dist=0.0, metric="cosine", random_state=seed)
         coordinates = umap.fit_transform(features.cpu().numpy())
-    found = KMeans(k, n_init=RESTARTS, random_state=seed).fit_predict(coordinates)  # pyright: ignore[reportArgumentType]
+    found = KMeans(k, n_init=starts_for(k, RESTARTS), random_state=seed).fit_predict(coordinates)  # pyright: ignore[reportArgumentType]
     return torch.from_numpy(found).long()
 
 
@@ -210,8 +250,10 @@ def check_algorithm(algorithm: str) -> None:
         raise InputError("umap-learn is not installed: pip install 'sao[manifold]', or use spectral")
 
 
-def _described(algorithm: Manifold) -> str:
+def _described(algorithm: Manifold, k: int) -> str:
+    starts = starts_for(k, RESTARTS)
     if algorithm == "umap":
         coordinates = f"UMAP ({UMAP_DIMENSIONS} dimensions, {UMAP_NEIGHBOURS} neighbours, min_dist 0, cosine)"
-        return f"{coordinates}, best of {RESTARTS} k-means"
-    return f"spectral on the graph of {NEIGHBOURS} neighbours by cosine, best of {RESTARTS} spherical k-means"
+        return f"{coordinates}, best of {starts} k-means"
+    fewer = f", about the leading {MOST_DIMENSIONS} eigenvectors" if k > MOST_DIMENSIONS else ""
+    return f"spectral on the graph of {NEIGHBOURS} neighbours by cosine{fewer}, best of {starts} spherical k-means"

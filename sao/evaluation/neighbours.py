@@ -1,13 +1,15 @@
 """k nearest neighbours by cosine: the one metric with nothing to fit."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sao.errors import InputError
-from sao.evaluation.inputs import train_and_test, unit_rows
+from sao.evaluation.budget import check_time
+from sao.evaluation.inputs import Task, check_splits, unit_rows
 from sao.evaluation.result import Metric, accuracy
 
 
@@ -15,23 +17,44 @@ def knn_accuracy(
     train_x: Any, train_y: Any, test_x: Any, test_y: Any, ks: Sequence[int] = (1, 5), chunk: int = 4096
 ) -> list[Metric]:
     """Test accuracy of the majority vote of the k most similar training samples, one metric for each k."""
-    train_x, train_y, test_x, test_y, classes = train_and_test(train_x, train_y, test_x, test_y)
-    if not ks or not 1 <= min(ks) <= max(ks) <= len(train_x):
-        raise InputError(f"ks is {list(ks)} but train_x has {len(train_x)} samples: each k must lie between 1 and that")
-    neighbours = train_y[nearest(unit_rows(test_x), unit_rows(train_x), max(ks), chunk)]
-    metrics = []
-    for k in ks:
-        protocol = {
-            "k": k,
-            "similarity": "cosine",
-            "vote": "majority, ties to the lowest class",
-            "normalisation": "unit length",
-            "classes": classes,
-            "n_train": len(train_x),
-            "n_test": len(test_x),
-        }
-        metrics.append(accuracy(f"knn{k}", majority(neighbours[:, :k], classes) == test_y, protocol))
-    return metrics
+    check_splits(train_x, train_y, test_x, test_y)
+    return fit_neighbours(train_x, train_y, ks, chunk).score(test_x, test_y)
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The bank: unit training rows and the codes of their classes."""
+
+    task: Task
+    bank: Tensor
+    labels: Tensor
+    ks: Sequence[int]
+    chunk: int
+
+    def score(self, test_x: Any, test_y: Any) -> list[Metric]:
+        x, y = self.task.scored(test_x, test_y)
+        neighbours = self.labels[nearest(unit_rows(x), self.bank, max(self.ks), self.chunk)]
+        metrics = []
+        for k in self.ks:
+            protocol = {
+                "k": k,
+                "similarity": "cosine",
+                "vote": "majority, ties to the lowest class",
+                "normalisation": "unit length",
+                "classes": len(self.task.classes),
+                "n_train": len(self.bank),
+                "n_test": len(x),
+            }
+            right = majority(neighbours[:, :k], len(self.task.classes)) == y
+            metrics.append(accuracy(f"knn{k}", right, protocol))
+        return metrics
+
+
+def fit_neighbours(train_x: Any, train_y: Any, ks: Sequence[int] = (1, 5), chunk: int = 4096) -> Neighbours:
+    x, y, task = Task.of(train_x, train_y)
+    if not ks or not 1 <= min(ks) <= max(ks) <= len(x):
+        raise InputError(f"ks is {list(ks)} but train_x has {len(x)} samples: each k must lie between 1 and that")
+    return Neighbours(task, unit_rows(x), y, ks, chunk)
 
 
 def majority(neighbours: Tensor, classes: int) -> Tensor:
@@ -44,6 +67,7 @@ def nearest(queries: Tensor, keys: Tensor, k: int, chunk: int = 4096) -> Tensor:
     """Indices (queries, k) of the keys with the greatest dot product, best first; memory is bounded by chunk²."""
     found = []
     for part in queries.split(chunk):
+        check_time()
         scores = part.new_empty(len(part), 0)
         indices = torch.empty(len(part), 0, dtype=torch.long, device=part.device)
         for start in range(0, len(keys), chunk):

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sao.data.split import by_class
 from sao.errors import InputError
-from sao.evaluation.inputs import narrowed, principal, standardiser, train_and_test
+from sao.evaluation.budget import check_time
+from sao.evaluation.inputs import Columns, Task, check_splits, principal
 from sao.evaluation.result import Metric, accuracy
 
 
 def linear_probe(train_x: Any, train_y: Any, test_x: Any, test_y: Any, cost: float = 1.0) -> Metric:
     """Test accuracy of logistic regression fitted to all training labels."""
-    train_x, train_y, test_x, test_y, classes, protocol = _prepared(train_x, train_y, test_x, test_y, cost)
-    probe = Probe.fit(train_x, train_y, classes, cost)
-    protocol |= {"iterations": probe.iterations, "largest_gradient": probe.gradient}
-    return accuracy("probe", probe.predict(test_x) == test_y, protocol)
+    check_splits(train_x, train_y, test_x, test_y)
+    return fit_probe(train_x, train_y, cost).score(test_x, test_y)[0]
 
 
 def few_shot(
@@ -34,35 +34,60 @@ def few_shot(
     cost: float = 1.0,
 ) -> Metric:
     """The probe fitted to a share of the labels, stratified, at least one for each class; mean over seeded draws."""
+    check_splits(train_x, train_y, test_x, test_y)
+    return fit_few_shot(train_x, train_y, share, repeats, seed, cost).score(test_x, test_y)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedProbes:
+    """One probe, or one for each draw of labels."""
+
+    name: str
+    task: Task
+    columns: Columns
+    probes: "Probe | list[Probe]"
+    protocol: dict[str, Any]
+
+    def score(self, test_x: Any, test_y: Any) -> list[Metric]:
+        x, y = self.task.scored(test_x, test_y)
+        x = self.columns.apply(x)
+        if isinstance(self.probes, Probe):
+            right = self.probes.predict(x) == y
+        else:
+            right = torch.stack([probe.predict(x) == y for probe in self.probes])
+        return [accuracy(self.name, right, {**self.protocol, "n_test": len(x)})]
+
+
+def fit_probe(train_x: Any, train_y: Any, cost: float = 1.0) -> FittedProbes:
+    x, y, task, columns, protocol = _prepared(train_x, train_y, cost)
+    probe = Probe.fit(x, y, len(task.classes), cost)
+    protocol |= {"iterations": probe.iterations, "largest_gradient": probe.gradient}
+    return FittedProbes("probe", task, columns, probe, protocol)
+
+
+def fit_few_shot(train_x: Any, train_y: Any, share: float, repeats: int = 5, seed: int = 0, cost: float = 1.0) -> FittedProbes:
     if not 0 < share <= 1:
         raise InputError(f"share must lie between 0 and 1, got {share}: 0.01 is one percent of the labels")
     if repeats < 1:
         raise InputError(f"repeats is {repeats}: give at least 1")
-    train_x, train_y, test_x, test_y, classes, protocol = _prepared(train_x, train_y, test_x, test_y, cost)
-    right, counts = [], []
-    for i in range(repeats):
-        rows = labelled_rows(train_y, share, seed + i)
-        probe = Probe.fit(train_x[rows], train_y[rows], classes, cost)
-        right.append((probe.predict(test_x) == test_y).cpu().numpy())
-        counts.append(len(rows))
+    x, y, task, columns, protocol = _prepared(train_x, train_y, cost)
+    draws = [labelled_rows(y, share, seed + i) for i in range(repeats)]
+    probes = [Probe.fit(x[rows], y[rows], len(task.classes), cost) for rows in draws]
     protocol |= {
-        "labels": counts[0],
+        "labels": len(draws[0]),
         "share": share,
         "draws": "stratified, at least one for each class",
         "restarts": repeats,
         "seeds": f"{seed}..{seed + repeats - 1}",
     }
-    return accuracy(f"probe_{100 * share:g}pct", np.stack(right), protocol)
+    return FittedProbes(f"probe_{100 * share:g}pct", task, columns, probes, protocol)
 
 
 def labelled_rows(labels: Tensor, share: float, seed: int) -> Tensor:
     """Sorted row indices: round(share x count) of every class, never none."""
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
-    chosen = []
-    for label in range(int(labels.max()) + 1):
-        members = order[labels[order] == label]
-        chosen.append(members[: max(1, round(share * len(members)))])
-    return torch.cat(chosen).sort().values
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).numpy()
+    rows, places, sizes = by_class(labels.cpu().numpy(), order)
+    return torch.from_numpy(np.sort(rows[places < np.rint(share * sizes).clip(min=1)])).to(labels.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +117,7 @@ class Probe:
         intercept_scale = softness**-0.5
 
         def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            check_time()
             v = torch.from_numpy(flat.reshape(-1, classes)).to(x.device)
             logits = rotated @ v[:-1].to(x) + (intercept_scale * v[-1]).to(x)
             log_p = logits.log_softmax(dim=1)
@@ -114,20 +140,17 @@ class Probe:
         return (x @ self.weights + self.intercept).argmax(dim=1)
 
 
-def _prepared(train_x: Any, train_y: Any, test_x: Any, test_y: Any, cost: float):
-    """Both splits standardised, with their codes, the number of classes and the protocol."""
+def _prepared(train_x: Any, train_y: Any, cost: float) -> tuple[Tensor, Tensor, Task, Columns, dict[str, Any]]:
+    """The training rows as a probe sees them, their codes, and what the test rows need to be seen alike."""
     if cost <= 0:
         raise InputError(f"cost must be positive, got {cost}: 1 is the usual choice")
-    train_x, train_y, test_x, test_y, classes = train_and_test(train_x, train_y, test_x, test_y)
-    mean, scale = standardiser(train_x)
-    train_x, test_x, narrowing = narrowed((train_x - mean) / scale, (test_x - mean) / scale)
+    x, y, task = Task.of(train_x, train_y)
+    columns = Columns.fit(x)
     protocol = {
         "objective": "multinomial logistic regression, L2 penalty |W|²/(2 C n), intercept free",
-        "normalisation": "standardised with the training mean and deviation",
-        **narrowing,
+        **columns.protocol,
         "C": cost,
-        "classes": classes,
-        "n_train": len(train_x),
-        "n_test": len(test_x),
+        "classes": len(task.classes),
+        "n_train": len(x),
     }
-    return train_x, train_y, test_x, test_y, classes, protocol
+    return columns.apply(x), y, task, columns, protocol

@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 
 from sao.errors import InputError
-from sao.evaluation.clusters import cluster_agreement, clustering, strict_kmeans_accuracy
+from sao.evaluation.budget import Budget, OutOfTime
+from sao.evaluation.clusters import cluster_agreement, clustering, fit_strict_kmeans
 from sao.evaluation.features import Features
-from sao.evaluation.folds import cross_validated
+from sao.evaluation.folds import Fitted, cross_validated
+from sao.evaluation.inputs import check_splits
 from sao.evaluation.manifold import Manifold, manifold_clustering
-from sao.evaluation.neighbours import knn_accuracy
-from sao.evaluation.probe import few_shot, linear_probe
+from sao.evaluation.neighbours import fit_neighbours
+from sao.evaluation.probe import fit_few_shot, fit_probe
 from sao.evaluation.rank import effective_rank, uniformity
 from sao.evaluation.result import Metric
-from sao.evaluation.svm import linear_svm
+from sao.evaluation.svm import fit_svm
 
 SUPERVISED = ("svm", "kmeans_strict", "knn1", "knn5", "probe", "probe_1pct", "probe_10pct")  # fitted to training labels
 LABELLED = (
@@ -44,7 +46,20 @@ FEWEST_OF_A_CLASS = 5  # on average, where clusters are matched with classes: th
 MANIFOLD = ("manifold", "manifold_nmi", "manifold_ari")
 CLUSTERED = ("kmeans", "kmeans_best", "kmeans_strict", "nmi", "purity", "ari", *MANIFOLD)
 
-TOGETHER = (("kmeans", "kmeans_best", "nmi", "purity", "ari"), MANIFOLD, ("knn1", "knn5"))  # found in one computation
+# The order in which they are computed: what a decision rests on first, and of these the quick ones.
+USEFULNESS = (
+    ("effective_rank",),
+    ("knn1", "knn5"),
+    ("kmeans", "kmeans_best", "nmi", "purity", "ari"),
+    ("svm",),
+    MANIFOLD,
+    ("probe",),
+    ("cluster_agreement",),
+    ("uniformity",),
+    ("probe_10pct",),
+    ("probe_1pct",),
+    ("kmeans_strict",),
+)  # those of a row are found in one computation
 
 Progress = Callable[[str], None]
 
@@ -60,27 +75,43 @@ def evaluate(
     lenient: bool = False,
     progress: Progress | None = None,
     manifold: Manifold = "spectral",
+    budget: Budget | None = None,
 ) -> list[Metric]:
     """Metrics in the order asked for (default: all that the labels allow), then the same of each reference as `name/metric`.
 
     Without `test` there is one split: what is fitted to labels is cross-validated, and the protocol says so.
     k is the number of clusters: that of classes unless given, 10 without labels. `manifold` is how clusters along it are found.
-    A split that is too small gives NaN and a caution; so does, if `lenient`, whatever else the data does not allow.
+    A split that is too small gives NaN and a caution; so does what the budget does not allow, for all representations from
+    there on, and, if `lenient`, whatever else the data does not allow.
     """
+    budget = budget or Budget()
     scored = train if test is None else test
     names = check_names(metrics, labelled=train.labels is not None and scored.labels is not None)
-    measured: list[Metric] = []
-    for prefix, (fitted, held_out) in {"": (train, test), **(reference or {})}.items():
-        say = _prefixed(progress, prefix)
-        found = _measure(fitted, held_out, names, seed, k, repeats, manifold, lenient, say)
-        measured += found if not prefix else [metric.renamed(f"{prefix}/{metric.name}") for metric in found]
-    return measured
+    pairs = {"": (train, test), **(reference or {})}
+    found: dict[str, dict[str, Metric]] = {prefix: {} for prefix in pairs}
+    for group in USEFULNESS:
+        asked = [name for name in names if name in group]
+        late = False
+        for prefix, (fitted, held_out) in pairs.items() if asked else ():
+            try:
+                if late:  # without the others of its kind a number would be compared with nothing
+                    raise OutOfTime
+                say = _prefixed(progress, prefix)
+                with budget.computation():
+                    results = _measure(fitted, held_out, asked, seed, k, repeats, manifold, lenient, say)
+            except OutOfTime:
+                late, results = True, _unmeasured(asked, budget.reason, fitted if held_out is None else held_out)
+            found[prefix] |= {metric.name: metric for metric in results}
+    return [
+        _with_facts(found[prefix][name], *pair).renamed(f"{prefix}/{name}" if prefix else name)
+        for prefix, pair in pairs.items()
+        for name in names
+    ]
 
 
 def computations(metrics: Sequence[str]) -> int:
     """How often `evaluate` begins another one, of each representation."""
-    first = {name: group[0] for group in TOGETHER for name in group}
-    return len({first.get(name, name) for name in metrics})
+    return sum(any(name in group for name in metrics) for group in USEFULNESS)
 
 
 def check_names(metrics: Sequence[str] | None, labelled: bool) -> list[str]:
@@ -119,26 +150,28 @@ def _measure(
     lenient: bool,
     say: Progress,
 ) -> list[Metric]:
+    """Of names that are found in one computation."""
     scored = train if test is None else test
     classes = None if scored.labels is None else len(np.unique(scored.labels))
-    found: dict[str, Metric] = {}
-    for name in names:
-        if name in found:
-            continue
-        reason = caution(name, len(scored), classes)
-        if reason is None:
-            say(name)
-            try:
-                results = _results(name, train, test, seed, k, repeats, manifold, say)
-                found.update({metric.name: metric for metric in results})
-            except InputError as error:
-                if not lenient:
-                    raise
-                reason = str(error)
-        if reason is not None:
-            found[name] = Metric(name, float("nan"), None, {"caution": reason, "n_test": len(scored)})
-    facts: dict[str, Any] = {"split": "test", **train.protocol, **scored.protocol}
-    return [found[name].with_protocol(facts) for name in names]
+    reason = caution(names[0], len(scored), classes)
+    if reason is None:
+        say(names[0])
+        try:
+            return _results(names[0], train, test, seed, k, repeats, manifold, say)
+        except InputError as error:
+            if not lenient:
+                raise
+            reason = str(error)
+    return _unmeasured(names, reason, scored)
+
+
+def _unmeasured(names: list[str], reason: str, scored: Features) -> list[Metric]:
+    return [Metric(name, float("nan"), None, {"caution": reason, "n_test": len(scored)}) for name in names]
+
+
+def _with_facts(metric: Metric, train: Features, test: Features | None) -> Metric:
+    scored = train if test is None else test
+    return metric.with_protocol({"split": "test", **train.protocol, **scored.protocol})
 
 
 def _results(
@@ -164,24 +197,30 @@ def _results(
         case "cluster_agreement":
             return [cluster_agreement(scored.values, _clusters(scored, k), seed=seed)]
 
-    def supervised(*splits: Any) -> list[Metric]:
-        match name:
-            case "svm":
-                return [linear_svm(*splits, seed=seed, progress=lambda part: say(f"svm, {part}"))]
-            case "kmeans_strict":
-                return [strict_kmeans_accuracy(*splits, k=k, repeats=repeats, seed=seed)]
-            case "knn1" | "knn5":
-                return knn_accuracy(*splits, ks=(1, 5))
-            case "probe":
-                return [linear_probe(*splits)]
-            case "probe_1pct":
-                return [few_shot(*splits, share=0.01, seed=seed)]
-            case _:
-                return [few_shot(*splits, share=0.1, seed=seed)]
+    def fitted(train_x: Any, train_y: Any) -> Fitted:
+        return fit(name, train_x, train_y, seed, k, repeats, say)
 
     if test is None:
-        return cross_validated(supervised, train.values, train.labels, seed)
-    return supervised(train.values, train.labels, test.values, test.labels)
+        return cross_validated(fitted, train.values, train.labels, seed)
+    check_splits(train.values, train.labels, test.values, test.labels)
+    return fitted(train.values, train.labels).score(test.values, test.labels)
+
+
+def fit(name: str, train_x: Any, train_y: Any, seed: int, k: int | None, repeats: int, say: Progress) -> Fitted:
+    """A metric of `SUPERVISED`, fitted: it is given no test rows, so it cannot learn from them."""
+    match name:
+        case "svm":
+            return fit_svm(train_x, train_y, seed=seed, progress=lambda part: say(f"svm, {part}"))
+        case "kmeans_strict":
+            return fit_strict_kmeans(train_x, train_y, k, repeats, seed)
+        case "knn1" | "knn5":
+            return fit_neighbours(train_x, train_y)
+        case "probe":
+            return fit_probe(train_x, train_y)
+        case "probe_1pct" | "probe_10pct":
+            return fit_few_shot(train_x, train_y, share=0.01 if name == "probe_1pct" else 0.1, seed=seed)
+        case _:
+            raise AssertionError(f"{name} is fitted to no training labels")
 
 
 def _clusters(test: Features, k: int | None) -> int:

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from sao.data.split import by_class
 from sao.errors import InputError
-from sao.evaluation.inputs import narrowed, principal, standardiser, train_and_test
+from sao.evaluation.budget import check_time
+from sao.evaluation.inputs import Columns, Task, check_splits, principal
 from sao.evaluation.result import Metric, accuracy
 
 COSTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -36,23 +39,49 @@ def linear_svm(
 
     `progress` is told which C is tried.
     """
+    check_splits(train_x, train_y, test_x, test_y)
+    return fit_svm(train_x, train_y, costs, seed, held_out, progress).score(test_x, test_y)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedSVM:
+    """All that the training split decides; `accuracies` are those on its held-out share, by C."""
+
+    task: Task
+    columns: Columns
+    directions: Tensor
+    model: "LinearSVM"
+    accuracies: dict[float, float]
+    protocol: dict[str, Any]
+
+    def score(self, test_x: Any, test_y: Any) -> list[Metric]:
+        x, y = self.task.scored(test_x, test_y)
+        right = self.model.predict(self.columns.apply(x) @ self.directions) == y
+        return [accuracy("svm", right, {**self.protocol, "n_test": len(x)})]
+
+
+def fit_svm(
+    train_x: Any,
+    train_y: Any,
+    costs: Sequence[float] = COSTS,
+    seed: int = 0,
+    held_out: float = 0.2,
+    progress: Callable[[str], None] | None = None,
+) -> FittedSVM:
     costs = sorted(float(cost) for cost in costs)
     if not costs or costs[0] <= 0:
         raise InputError(f"costs must be positive numbers, got {costs}: give at least one, such as 0.01")
-    train_x, train_y, test_x, test_y, classes = train_and_test(train_x, train_y, test_x, test_y)
-    mean, scale = standardiser(train_x)
-    train_x, test_x, narrowing = narrowed((train_x - mean).div_(scale), (test_x - mean).div_(scale))
-    train_x, directions = principal(train_x)
-    test_x = test_x @ directions
+    x, y, task = Task.of(train_x, train_y)
+    columns, classes = Columns.fit(x), len(task.classes)
+    x, directions = principal(columns.apply(x))
     say = progress or (lambda _: None)
-    scores = _held_out_scores(train_x, train_y, classes, costs, held_out, seed, say) if len(costs) > 1 else {}
+    scores = _held_out_scores(x, y, classes, costs, held_out, seed, say) if len(costs) > 1 else {}
     cost = max(scores, key=scores.__getitem__) if scores else costs[0]
     say(f"C = {cost:g}, all training samples")
-    right = next(LinearSVM.path(train_x, train_y, classes, [cost])).predict(test_x) == test_y
+    model = next(LinearSVM.path(x, y, classes, [cost]))
     protocol = {
         "objective": "one-vs-rest L2-regularised squared hinge (LinearSVC), intercept regularised",
-        "normalisation": "standardised with the training mean and deviation",
-        **narrowing,
+        **columns.protocol,
         "C": cost,
         "C_candidates": costs,
         "C_held_out_accuracy": {f"{c:g}": round(score, 6) for c, score in scores.items()},
@@ -61,17 +90,16 @@ def linear_svm(
         "C_at_edge": bool(scores) and cost in (costs[0], costs[-1]),  # then a wider range might do better
         "seed": seed,
         "classes": classes,
-        "n_train": len(train_x),
-        "n_test": len(test_x),
+        "n_train": len(x),
     }
-    return accuracy("svm", right, protocol)
+    return FittedSVM(task, columns, directions, model, scores, protocol)
 
 
 def _held_out_scores(
     x: Tensor, y: Tensor, classes: int, costs: list[float], share: float, seed: int, say: Callable[[str], None]
 ) -> dict[float, float]:
     """Accuracy on a held-out share for each cost that was tried."""
-    kept, held = _stratified_split(y, share, seed)
+    kept, held = stratified_split(y, share, seed)
     scores: dict[float, float] = {}
     models = LinearSVM.path(x[kept], y[kept], classes, costs, gap=math.inf)  # liblinear's rule is enough to choose by
     for cost in costs:
@@ -167,6 +195,7 @@ def _newton_direction(x: Tensor, active: Tensor, cost: float, gradient: Tensor, 
     preconditioned = scaling * residual
     direction, energy = preconditioned, (residual * preconditioned).sum(dim=0)
     for _ in range(50):
+        check_time()
         product = direction + 2 * cost * (x.mT @ (active * (x @ direction)))
         # A column that has arrived keeps its solution: its step is zero from then on.
         length = torch.where(residual.norm(dim=0) > target, energy / (direction * product).sum(dim=0), 0.0)
@@ -199,17 +228,14 @@ def _line_search(w: Tensor, direction: Tensor, signs: Tensor, scores: Tensor, ch
     return step
 
 
-def _stratified_split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+def stratified_split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Row indices (kept, held out): `share` of every class held out, and at least one sample of each class kept."""
     if not 0 < share < 1:
         raise InputError(f"held_out must lie between 0 and 1, got {share}: 0.2 is usual")
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
-    order = order[labels[order].argsort(stable=True)]
-    counts = torch.bincount(labels)
-    position = torch.arange(len(labels), device=labels.device) - (counts.cumsum(0) - counts)[labels[order]]
-    held = position >= (counts - (counts * share).long())[labels[order]]
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).numpy()
+    rows, places, sizes = by_class(labels.cpu().numpy(), order)
+    held = places >= sizes - (sizes * share).astype(np.int64)
     if not held.any():
-        raise InputError(
-            f"train_y has at most {int(counts.max())} samples of a class: too few to hold some out; give a single cost"
-        )
-    return order[~held].sort().values, order[held].sort().values
+        raise InputError(f"train_y has at most {sizes.max()} samples of a class: too few to hold some out; give a single cost")
+    kept, held = (torch.from_numpy(np.sort(rows[part])).to(labels.device) for part in (~held, held))
+    return kept, held

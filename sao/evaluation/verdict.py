@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from sao.errors import InputError
 from sao.evaluation.comparison import Comparison, compare
@@ -82,17 +83,26 @@ def claim_of(sentence: str) -> tuple[str, str]:
     return f"{claim.group()}.", reasons[:1].upper() + reasons[1:]
 
 
+@dataclass(frozen=True, eq=False)
+class PCA:
+    """Mean and leading directions of the training inputs."""
+
+    mean: Tensor
+    directions: Tensor
+
+    @classmethod
+    def fit(cls, train: Tensor, components: int) -> "PCA":
+        mean = train.mean(dim=0)
+        return cls(mean, principal(train - mean)[1][:, -components:])  # in ascending order
+
+    def apply(self, split: Features) -> Features:
+        facts = {"feature": f"pca of raw inputs, {self.directions.shape[1]} dimensions"}
+        return Features((split.values - self.mean) @ self.directions, split.labels, split.protocol | facts)
+
+
 def pca(train: Features, test: Features | None, components: int) -> tuple[Features, Features | None]:
-    """Projections on the leading directions of the training inputs."""
-    mean = train.values.mean(dim=0)
-    directions = principal(train.values - mean)[1][:, -components:]  # in ascending order
-    facts = {"feature": f"pca of raw inputs, {directions.shape[1]} dimensions"}
-    projected = [
-        None if split is None else Features((split.values - mean) @ directions, split.labels, split.protocol | facts)
-        for split in (train, test)
-    ]
-    assert projected[0] is not None
-    return projected[0], projected[1]
+    fitted = PCA.fit(train.values, components)
+    return fitted.apply(train), None if test is None else fitted.apply(test)
 
 
 def _with_labels(found: Sequence[Comparison], references: Sequence[str]) -> tuple[bool | None, str]:

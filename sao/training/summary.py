@@ -10,6 +10,7 @@ from sao.data.dataset import Dataset
 from sao.data.files.objects import IN_MEMORY
 from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.engine.interrupt import interruptible
+from sao.evaluation.budget import Budget
 from sao.evaluation.result import as_grid, write_json
 from sao.evaluation.verdict import Verdict
 from sao.files import write_text
@@ -22,6 +23,9 @@ from sao.training.run_folder import Run
 
 def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, seconds: float) -> None:
     """Measure learnt features and doing nothing alike; write eval/summary.json and print the table."""
+    if config.log.evaluate_minutes is not None:
+        limit = f"at most {config.log.evaluate_minutes:g} minutes (log.evaluate_minutes)"
+        log.say(f"evaluation    {limit}; metrics that do not fit are left out and named")
     stages = Stages("evaluating")
     try:
         found = interruptible(lambda: _evaluated(config, dataset, method, stages))
@@ -96,5 +100,6 @@ def _evaluated(config: Config, dataset: Dataset, method: Method, stages: Stages)
         untrained = new_method(config, dataset, device)
     facts = {"weights": weights_used(method)}
     stages("features")
+    budget = Budget(config.log.evaluate_minutes)
     found = representations(method, dataset, SUMMARISED, config.seed, untrained, facts=facts)
-    return measure(found, SUMMARISED, config.seed, stages)
+    return measure(found, SUMMARISED, config.seed, stages, budget)

@@ -336,3 +336,16 @@ sys.exit(main(["eval", "--features", sys.argv[1], "--metrics", "svm"]))
         assert time.monotonic() - started < 20  # of minutes; and other tests run beside it
     finally:
         process.kill()
+
+
+def test_the_budget_is_said_beforehand_and_what_does_not_fit_is_named_in_table_and_file(run, tmp_path, capsys):
+    target = tmp_path / "late.json"
+    assert main(["eval", str(run), "--metrics", "knn1", "--budget", "0.0000001", "-o", str(target)]) == 0
+    said = capsys.readouterr()
+    assert "evaluating: at most 1e-07 minutes (--budget)" in said.err
+    assert "– knn1: left out: it does not fit" in said.out
+    assert read(target)["knn1"]["value"] is None
+    assert "left out" in read(target)["knn1"]["protocol"]["caution"]
+    for wrong in ("0", "-1", "nan", "inf", "soon"):
+        assert main(["eval", str(run), "--budget", wrong]) == 2
+        assert "give minutes, or none" in capsys.readouterr().err

@@ -52,7 +52,7 @@ def test_it_says_what_the_run_would_do(photos, capsys, tmp_path):
         "90 samples of 3x32x32, 10 held out",
         "50 steps of 9: 5 passes over the data",
         ", measured",
-        "while it trains and after the last step",
+        "evaluation  at most 10m 00s after the last step",
         "report      0m ",
     ):
         assert words in said, words
@@ -85,18 +85,7 @@ def test_too_much_memory_is_said(photos, capsys, monkeypatch):
     assert "too much; lower train.batch" in said
 
 
-def test_evaluations_are_part_of_the_price(photos, capsys, monkeypatch):
-    asked = []
-
-    def predicted(method, samples, train, test, classes, plan=None, references=True):
-        asked.append((train, test, classes, references))
-        return 100.0 if references else 10.0
-
-    monkeypatch.setattr(cost, "predicted_seconds", predicted)
-    said = priced(
-        capsys, "--data", str(photos), *TRAIN, "--train.steps", "60", "--train.batch", "9", "--log.evaluate_every", "20"
-    )
-    assert asked == [(90, 10, 2, True), (90, 10, 2, False)]
-    assert "evaluation  2m 10s" in said  # one of 100 s at the end and three of 10 s
-    (minutes, seconds) = re.findall(r"whole run   60 steps: (\d+)m (\d+)s", said)[0]
-    assert 60 * int(minutes) + int(seconds) >= 130
+def test_the_budget_of_the_evaluation_is_said(photos, capsys):
+    words = ["--data", str(photos), *TRAIN, "--train.steps", "60", "--train.batch", "9", "--log.evaluate_minutes"]
+    assert "evaluation  at most 2m 30s after the last step" in priced(capsys, *words, "2.5")
+    assert "evaluation  no limit after the last step" in priced(capsys, *words, "null")

@@ -14,7 +14,6 @@ from sao.data.dataset import Dataset, Images
 from sao.engine.evaluate import (
     LEARNT,
     SUMMARISED,
-    VALIDATED,
     Plan,
     chosen_rows,
     measure,
@@ -22,7 +21,6 @@ from sao.engine.evaluate import (
     representations,
     weights_used,
 )
-from sao.engine.evaluation_cost import predicted_seconds
 from sao.engine.features import raw_inputs
 from sao.engine.interrupt import interruptible
 from sao.training.log import Stages
@@ -132,32 +130,22 @@ def test_weights_are_called_averages_only_where_there_are_some():
     assert weights_used(tiny.method(method="random")) == "raw"
 
 
-@pytest.mark.parametrize(("plan", "references"), [(SUMMARISED, True), (VALIDATED, False)])
-def test_the_predicted_time_is_near_the_real_one(plan, references, monkeypatch):
-    """Within a factor of four, because what the SVM needs depends on the data; in time of the processor, which is shared."""
-    monkeypatch.setattr("time.perf_counter", time.process_time)
-    monkeypatch.setattr("sao.engine.evaluation_cost._TIMED", {})
-    method, data = tiny.method(), tiny.dataset()
-    predicted = predicted_seconds(method, data.train, len(data.train), len(data.test), data.classes, plan, references)
-    started = time.perf_counter()
-    measure(representations(method, data, plan, untrained=tiny.method(seed=1) if references else None), plan)
-    real = time.perf_counter() - started
-    assert real / 4 < predicted < 4 * real
+def test_what_does_not_fit_into_the_minutes_is_left_out_and_named():
+    plan = Plan(("svm", "knn5", "effective_rank"), rows=150, minutes=1e-9, strict=True)
+    found = measure(representations(tiny.method(), tiny.dataset(), plan, untrained=tiny.method(seed=1)), plan)
+    assert len(found.metrics) == 12
+    assert {metric.protocol["caution"] for metric in found.metrics} == {
+        "left out: it does not fit into the 1e-09 minutes of this evaluation"
+    }
+    assert found.verdict is not None
+    assert found.verdict.better is None
+    assert "left out" in found.verdict.sentence
 
 
-def test_more_rows_columns_and_classes_are_predicted_to_take_longer(monkeypatch):
-    monkeypatch.setattr("sao.engine.evaluation_cost._seconds", lambda work: 1e-3)  # whatever is timed takes a millisecond
-    monkeypatch.setattr("sao.engine.evaluation_cost._TIMED", {})
-
-    def predicted(train: int, classes: int | None, size: int = 16) -> float:
-        samples = Images(np.zeros((8, size, size, 1), np.uint8))
-        method = tiny.method()
-        method.features = lambda inputs: inputs.flatten(1)[:, :64]
-        return predicted_seconds(method, samples, train, 1000, classes)
-
-    assert predicted(1000, 10) < predicted(5000, 10) < predicted(5000, 100)
-    assert predicted(1000, 10) < predicted(1000, 10, size=64)
-    assert predicted(100_000, 10) == predicted(10_000, 10)  # no more rows than the plan has
+def test_starts_of_k_means_are_fewer_only_with_many_classes():
+    assert [Plan().restarts_for(classes) for classes in (None, 10, 200, 400, 1000, 10**5)] == [20, 20, 20, 10, 5, 5]
+    assert [SUMMARISED.restarts_for(classes) for classes in (10, 50, 100, 1000)] == [20, 20, 10, 5]
+    assert VALIDATED.restarts_for(10) == 5
 
 
 def test_an_interrupt_does_not_wait_for_the_operation_under_way():

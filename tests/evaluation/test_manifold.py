@@ -169,3 +169,17 @@ def test_of_a_few_samples_every_coordinate_can_be_had():
     values, vectors = spectral_coordinates(torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), 6)
     assert values[0] == pytest.approx(1)
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(6), atol=1e-6)
+
+
+def test_many_clusters_are_found_in_fewer_coordinates_and_the_protocol_says_so(monkeypatch):
+    """At a size where all of them can be had too: the clusters are as good."""
+    draws = np.random.default_rng(0)
+    labels = np.arange(480) % 60
+    features = draws.standard_normal((60, 16))[labels] + 0.1 * draws.standard_normal((480, 16))
+    whole = manifold_clustering(features, labels)
+    monkeypatch.setattr("sao.evaluation.manifold.MOST_DIMENSIONS", 20)
+    fewer = manifold_clustering(features, labels)
+    assert "eigenvectors" not in whole[0].protocol["algorithm"]
+    assert "leading 20 eigenvectors" in fewer[0].protocol["algorithm"]
+    assert whole[1].value > 0.99
+    assert fewer[1].value > 0.95

@@ -6,8 +6,20 @@ from sklearn.metrics import accuracy_score
 from sklearn.neighbors import KNeighborsClassifier
 
 from sao.errors import InputError
-from sao.evaluation import DEFAULT, UNLABELLED, Features, evaluate, kmeans_accuracy, linear_svm, load_features
+from sao.evaluation import (
+    DEFAULT,
+    LABELLED,
+    UNLABELLED,
+    Features,
+    as_grid,
+    evaluate,
+    kmeans_accuracy,
+    linear_svm,
+    load_features,
+)
+from sao.evaluation.budget import Budget, check_time
 from sao.evaluation.rank import uniformity
+from sao.evaluation.suite import USEFULNESS
 
 
 @pytest.fixture
@@ -193,3 +205,49 @@ def test_a_part_of_many_samples_is_drawn_by_the_seed(splits, monkeypatch):
     found = [evaluate(*splits, metrics=["uniformity"], seed=seed)[0] for seed in (3, 4)]
     assert [metric.protocol["seed"] for metric in found] == [3, 4]
     assert found[0].value != found[1].value
+
+
+def test_without_a_budget_every_metric_is_computed_once_in_the_order_of_its_use(splits):
+    train, test = splits
+    said: list[str] = []
+    names = ["uniformity", "knn5", "ari", "effective_rank", "kmeans", "knn1"]
+    found = evaluate(train, test, names, repeats=2, progress=said.append)
+    assert said == ["effective_rank", "knn5", "ari", "uniformity"]
+    assert [metric.name for metric in found] == names
+    assert sorted(name for group in USEFULNESS for name in group) == sorted(DEFAULT)
+
+
+def test_a_metric_that_takes_too_long_is_stopped_named_and_the_next_one_computed(splits, monkeypatch):
+    """The clock jumps a minute whenever k-means looks at it; neighbours never do."""
+    train, test = splits
+    now = [0.0]
+    monkeypatch.setattr("sao.evaluation.budget.time.monotonic", lambda: now[0])
+
+    def slow() -> None:
+        now[0] += 60
+        check_time()
+
+    monkeypatch.setattr("sao.evaluation.kmeans.check_time", slow)
+    budget = Budget(minutes=10)
+    names = ["kmeans", "nmi", "knn1", "uniformity"]
+    found = evaluate(train, test, names, repeats=2, reference={"raw": (train, test)}, budget=budget)
+    by_name = {metric.name: metric for metric in found}
+    assert list(by_name) == [*names, *(f"raw/{name}" for name in names)]
+    reason = "left out: it does not fit into the 10 minutes of this evaluation"
+    for name in ("kmeans", "nmi", "raw/kmeans", "raw/nmi"):
+        assert np.isnan(by_name[name].value)
+        assert by_name[name].protocol["caution"] == reason
+    assert now[0] == 360  # half of ten minutes, and what it took to notice
+    plain = {metric.name: metric.value for metric in evaluate(train, test, ["knn1", "uniformity"])}
+    assert {name: by_name[name].value for name in plain} == plain
+    assert "– kmeans, nmi: " + reason in as_grid(found)
+
+
+@pytest.mark.parametrize("name", [name for name in LABELLED if name not in ("manifold_nmi", "manifold_ari", "knn5")])
+def test_every_long_computation_can_be_stopped(name, splits, monkeypatch):
+    """The time is over as soon as it has begun."""
+    train, test = splits
+    times = iter([0.0, 0.0])
+    monkeypatch.setattr("sao.evaluation.budget.time.monotonic", lambda: next(times, 600.0))
+    (metric,) = evaluate(train, test, [name], repeats=2, budget=Budget(minutes=5))
+    assert "left out" in metric.protocol["caution"]

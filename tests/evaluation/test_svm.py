@@ -5,7 +5,7 @@ from sklearn.svm import LinearSVC
 
 from sao.errors import InputError
 from sao.evaluation import LinearSVM, linear_svm
-from sao.evaluation.svm import _stratified_split
+from sao.evaluation.svm import stratified_split
 
 
 def standardised(digits):
@@ -99,14 +99,14 @@ def test_a_hundred_classes():
     assert ours.value > 0.8
 
 
-def test_stratified_split_is_a_partition_with_every_class_on_both_sides(digits):
+def teststratified_split_is_a_partition_with_every_class_on_both_sides(digits):
     labels = torch.from_numpy(digits[1])
-    kept, held = _stratified_split(labels, 0.2, 3)
+    kept, held = stratified_split(labels, 0.2, 3)
     assert sorted(torch.cat([kept, held]).tolist()) == list(range(len(labels)))
     shares = torch.bincount(labels[held]) / torch.bincount(labels)
     assert shares.min() > 0.18
     assert shares.max() <= 0.2
-    assert not torch.equal(held, _stratified_split(labels, 0.2, 4)[1])
+    assert not torch.equal(held, stratified_split(labels, 0.2, 4)[1])
 
 
 def test_bad_costs(digits):

@@ -10,7 +10,7 @@ from sao.methods.adversarial import Adversarial
 from sao.methods.structural import Options, Structural
 
 LOSSES = {"distance", "similarity_real", "similarity_fake", "norm_hinge", "smoothness"}
-WATCHED = {"embedding_norm", "jacobian_norm", "logdet_real", "logdet_fake", "gradient_norm"}
+DIAGNOSTICS = {"embedding_norm", "jacobian_norm", "logdet_real", "logdet_fake", "gradient_norm"}
 
 
 def built(**options) -> Adversarial:
@@ -42,7 +42,7 @@ def test_one_step_moves_what_it_should():
     before = copied(method)
     scalars = method.step(tiny.batch(), 0)
     after = method.state_dict()
-    assert terms(scalars) == LOSSES | WATCHED
+    assert terms(scalars) == LOSSES | DIAGNOSTICS
     assert terms(scalars, "generator") == {"distance", "similarity_fake", "gradient_norm"}
     assert all(torch.isfinite(value) and not value.requires_grad for value in scalars.values())
     for name, parameter in method.named_parameters():
@@ -96,8 +96,8 @@ def test_spectral_normalisation_bounds_every_layer():
 def test_smoothness_can_be_measured_every_other_step():
     """After an even number of steps, which is when rows of the log are written."""
     method = built(method__smooth_every=2)
-    assert terms(method.step(tiny.batch(0), 0)) == (LOSSES | WATCHED) - {"smoothness", "jacobian_norm"}
-    assert terms(method.step(tiny.batch(1), 1)) == LOSSES | WATCHED
+    assert terms(method.step(tiny.batch(0), 0)) == (LOSSES | DIAGNOSTICS) - {"smoothness", "jacobian_norm"}
+    assert terms(method.step(tiny.batch(1), 1)) == LOSSES | DIAGNOSTICS
     assert "smoothness" not in terms(method.step(tiny.batch(2), 2))
 
 

@@ -6,9 +6,8 @@ import pytest
 import tiny
 import torch
 
-from sao.engine.evaluation_cost import predicted_memory
 from sao.training import cost
-from sao.training.cost import StepCost, Trial, run_memory, step_cost
+from sao.training.cost import Trial, step_cost
 
 GB = 2**30
 
@@ -75,21 +74,3 @@ def test_the_first_step_is_not_timed(monkeypatch):
     found = step_cost(tiny.config(train__batch=16), tiny.dataset())
     assert found.seconds == pytest.approx(0.01, abs=0.02)
     assert 3 <= len(made) <= 9
-
-
-@pytest.mark.parametrize(("evaluating", "expected"), [(GB // 10, 2 * GB), (3 * GB, 3.5 * GB)])
-def test_a_run_holds_what_its_steps_hold_or_what_its_evaluation_does(monkeypatch, evaluating, expected):
-    monkeypatch.setattr(cost, "predicted_memory", lambda *_: evaluating)
-    found = StepCost(1.0, 2 * GB, Trial(16, 1.0, 2 * GB, tiny.method()), before=GB // 2)
-    data = tiny.dataset()
-    assert run_memory(found, data.test, len(data.train), len(data.test), 10) == pytest.approx(expected, rel=0.1)
-
-
-def test_an_evaluation_holds_every_representation_and_the_work_on_the_widest():
-    method, data = tiny.method(), tiny.dataset()
-    width, raw = 8, 64
-    held = 4 * (1437 + 360) * (width + raw + width + width)
-    found = predicted_memory(method, data.test, 1437, 360, 10)
-    assert held + 4 * 1437 * raw < found < held + 4 * 5 * 1797 * raw + 40 * raw**2
-    assert predicted_memory(method, data.test, 10**7, 10**6, 10) == predicted_memory(method, data.test, 10**4, 10**4, 10)
-    assert predicted_memory(method, data.test, 1437, 360, None) < found
