@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sao import model as models
+from sao.agreement import check_finite
 from sao.automatic import choose_options
 from sao.config import Config, build, load_preset
 from sao.data.batches import Batches
@@ -25,6 +26,7 @@ from sao.data.tables import LARGEST_VALUE, Standardiser
 from sao.engine import checkpoint
 from sao.engine.device import arrange_passes, choose_bfloat16, choose_device, set_threads
 from sao.engine.evaluate import Evaluation
+from sao.engine.features import BROKEN
 from sao.engine.log import Progress
 from sao.engine.loop import Diverged, new_method
 from sao.engine.run import DataFacts, Run
@@ -329,7 +331,9 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         function = self._exact.representation(self.feature)
         precision = next(self._exact.parameters())
         parts = [function(samples.inputs(slice(i, i + chunk)).to(precision)) for i in range(0, len(samples), chunk)]
-        return torch.cat(parts).cpu().numpy()
+        found = torch.cat(parts).cpu().numpy()
+        check_finite("the features", found, BROKEN)
+        return found
 
     def _find_clusters(self, features: np.ndarray, k: int, seed: int) -> None:
         if self.manifold is None:

@@ -26,6 +26,7 @@ LINES: list[set[str]] = [
 ]
 # Small modules that know nothing of the rest; presets and models are data.
 ANYWHERE = {
+    "agreement",
     "errors",
     "options",
     "option_words",

@@ -84,9 +84,12 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
                 if method.may_collapse and (news := collapse.seen(done, values)) is not None:
                     progress.end_line()
                     log.say(news)
-            if _due(config.log.sample_every, done, last):
+            drawing, evaluating = _due(config.log.sample_every, done, last), _due(config.log.evaluate_every, done, False)
+            if drawing or evaluating:  # what is drawn or measured with broken weights means nothing
+                _check_state(method, done, saved, run)
+            if drawing:
                 _draw(run, method, dataset.train, config, done)
-            if _due(config.log.evaluate_every, done, False):
+            if evaluating:
                 found = watch(method, dataset, config.seed, steadiest.clusters)
                 log.row(done, found.scalars)
                 if (news := steadiest.consider(method, done, found)) is not None:

@@ -5,6 +5,7 @@ starts agree and how well the clusters agree with those of the evaluation before
 Learning goes on where clusters become steadier or features spread over more directions (their effective rank).
 """
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -106,7 +107,7 @@ def _score(scalars: Mapping[str, Any]) -> float | None:
 
 
 def _number(scalars: Mapping[str, Any], name: str) -> float | None:
-    return value if isinstance(value := scalars.get(name), float) else None
+    return value if isinstance(value := scalars.get(name), float) and math.isfinite(value) else None
 
 
 def _clusters_in(path: Path) -> np.ndarray | None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sao.errors import InputError
-from sao.evaluation.inputs import narrowed, principal, standardiser, train_and_test
+from sao.evaluation.inputs import greatest, narrowed, principal, standardiser, train_and_test
 from sao.evaluation.result import Metric, accuracy
 
 
@@ -111,7 +111,7 @@ class Probe:
         return cls(weights.to(x), intercept.to(x), int(found.nit), float(np.abs(found.jac).max()))
 
     def predict(self, x: Tensor) -> Tensor:
-        return (x @ self.weights + self.intercept).argmax(dim=1)
+        return greatest(x @ self.weights + self.intercept)
 
 
 def _prepared(train_x: Any, train_y: Any, test_x: Any, test_y: Any, cost: float):

@@ -10,6 +10,7 @@ from sao.errors import InputError
 from sao.evaluation.clusters import cluster_agreement, clustering, strict_kmeans_accuracy
 from sao.evaluation.features import Features
 from sao.evaluation.folds import cross_validated
+from sao.evaluation.inputs import same_width
 from sao.evaluation.manifold import Manifold, manifold_clustering
 from sao.evaluation.neighbours import knn_accuracy
 from sao.evaluation.probe import few_shot, linear_probe
@@ -71,6 +72,8 @@ def evaluate(
     names = check_names(metrics, labelled=train.labels is not None and scored.labels is not None)
     measured: list[Metric] = []
     for prefix, (fitted, held_out) in {"": (train, test), **(reference or {})}.items():
+        if held_out is not None:
+            same_width("the training part", fitted.values, "the test part", held_out.values)
         say = _prefixed(progress, prefix)
         found = _measure(fitted, held_out, names, seed, k, repeats, manifold, lenient, say)
         measured += found if not prefix else [metric.renamed(f"{prefix}/{metric.name}") for metric in found]

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sao import agreement
 from sao.errors import InputError
-from sao.evaluation.inputs import narrowed, principal, standardiser, train_and_test
+from sao.evaluation.inputs import greatest, narrowed, principal, standardiser, train_and_test
 from sao.evaluation.result import Metric, accuracy
 
 COSTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -46,7 +47,7 @@ def linear_svm(
     test_x = test_x @ directions
     say = progress or (lambda _: None)
     scores = _held_out_scores(train_x, train_y, classes, costs, held_out, seed, say) if len(costs) > 1 else {}
-    cost = max(scores, key=scores.__getitem__) if scores else costs[0]
+    cost = agreement.best(scores) if scores else costs[0]
     say(f"C = {cost:g}, all training samples")
     right = next(LinearSVM.path(train_x, train_y, classes, [cost])).predict(test_x) == test_y
     protocol = {
@@ -77,7 +78,7 @@ def _held_out_scores(
     for cost in costs:
         say(f"C = {cost:g}")
         scores[cost] = next(models).accuracy(x[held], y[held])
-        best = max(scores, key=scores.__getitem__)  # the first, hence the smallest, of equally good ones
+        best = agreement.best(scores)  # the first, hence the smallest, of equally good ones
         error = math.sqrt(scores[best] * (1 - scores[best]) / len(held))
         if list(scores).index(best) < len(scores) - PATIENCE or scores[cost] < scores[best] - 2 * error:
             break
@@ -116,7 +117,7 @@ class LinearSVM:
             yield cls(torch.cat(weights, dim=1), cost)
 
     def predict(self, x: Tensor) -> Tensor:
-        return (x @ self.weights[:-1] + self.weights[-1]).argmax(dim=1)
+        return greatest(x @ self.weights[:-1] + self.weights[-1])
 
     def accuracy(self, x: Tensor, y: Tensor) -> float:
         return (self.predict(x) == y).double().mean().item()

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from sao import agreement
 from sao.data.samples import Dataset
 from sao.data.split import held_out_rows
 from sao.errors import InputError
@@ -45,8 +46,8 @@ def judged(trials: Sequence[Cell]) -> Scores:
 
 
 def best(scores: Mapping[str, float]) -> str:
-    """The rate with the best score, of equal ones the first."""
-    return max(scores, key=lambda rate: scores[rate])
+    """The rate with the best score, of equal ones the first; one without a score is never the best."""
+    return agreement.best(scores)
 
 
 def chosen_rates(scores: Scores, rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, str]]:

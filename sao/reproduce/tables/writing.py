@@ -1,6 +1,7 @@
 """Cells as a table, in Markdown for people and in JSON for programs: mean ± sample standard deviation over the seeds."""
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sao.agreement import best
 from sao.evaluation.result import Metric
 from sao.files import write_text
 from sao.machine import processor_name, usable_cores
@@ -23,7 +25,7 @@ NOTHING = "–"
 def read_result(cell: Cell) -> dict[str, Metric]:
     """Metrics by name, without those that were not finite."""
     rows = json.loads(cell.evaluation.read_text(encoding="utf-8"))
-    return {row["name"]: Metric(**row) for row in rows if row["value"] is not None}
+    return {row["name"]: Metric(**row) for row in rows if row["value"] is not None and math.isfinite(row["value"])}
 
 
 def write_table(table: Table, cells: Sequence[Cell], out: Path, command: str, searched: Scores | None = None) -> None:
@@ -118,8 +120,7 @@ def _search(searches: list[dict[str, Any]]) -> str:
         return ""
     lines = ["", "## Learning rates, by SVM on training data that was held back", "", "| row | data | tried |", "|---|---|---|"]
     for one in searches:
-        top = max(one["scores"].values())
-        first = next(rate for rate, score in one["scores"].items() if score == top)
+        first = best(one["scores"])
         tried = [f"{rate}: {100 * score:.1f}" for rate, score in one["scores"].items()]
         shown = [f"**{text}**" if text.startswith(f"{first}: ") else text for text in tried]
         lines.append(f"| {one['row']} | {one['data']} | {', '.join(shown)} |")
