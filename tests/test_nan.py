@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from sao.engine import checkpoint, collapse
 from sao.engine.data_facts import DataFacts, _alike
 from sao.engine.device_check import Comparison
 from sao.engine.features import extract
+from sao.engine.loop import Diverged
 from sao.engine.run import Run
 from sao.engine.steadiest import RANK, Steadiest, _last_progress, _number, _score
 from sao.engine.watch import Watched
@@ -26,6 +28,7 @@ from sao.errors import InputError
 from sao.estimator import StructuralEmbedding
 from sao.evaluation import Features, Metric, best_kmeans, compare, evaluate, frechet_distance, kmeans, memorised, read_json, svm
 from sao.evaluation import clusters as clustered
+from sao.evaluation import outliers as outlying
 from sao.evaluation.comparison import paired
 from sao.evaluation.inputs import feature_matrix
 from sao.evaluation.kmeans import SphericalKMeans
@@ -37,8 +40,9 @@ from sao.evaluation.verdict import verdict_of
 from sao.export.check import BATCHES, check
 from sao.export.whole import Whole
 from sao.methods import reclustering
+from sao.methods.structural import Structural
 from sao.reproduce.tables.search import best as best_rate
-from sao.reproduce.tables.writing import _search
+from sao.reproduce.tables.writing import _search, read_result
 
 NAN, INF = math.nan, math.inf
 DRAWS = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
@@ -277,6 +281,39 @@ def test_the_steadiest_checkpoint_is_not_one_without_a_score(tmp_path):
 
 def test_progress_of_the_rank_is_not_a_nan():
     assert _last_progress([_number({RANK: value}, RANK) for value in (NAN, 1.0, 2.0, NAN)], 1.0) == 2
+
+
+@pytest.mark.parametrize("option", ["log__evaluate_every", "log__sample_every"])
+def test_nothing_is_measured_or_drawn_with_weights_that_overflowed(option, tmp_path, monkeypatch):
+    """The update of step 2 overflows; no checkpoint is due before step 8."""
+    step = Structural.step
+
+    def overflowing(self, batch, number):
+        scalars = step(self, batch, number)
+        if number == 1:
+            next(self.average_generator.parameters()).data.fill_(INF)
+        return scalars
+
+    monkeypatch.setattr(Structural, "step", overflowing)
+    with pytest.raises(Diverged, match=r"^step 2: average_generator\S* became NaN or inf by the update"):
+        tiny.trained(tmp_path / "run", log__checkpoint_every=8, **{option: 2})
+    assert not list((tmp_path / "run").rglob("step-*"))
+
+
+def test_a_sample_whose_distance_is_nan_is_an_outlier(monkeypatch):
+    distances = outlying._distances
+    monkeypatch.setattr(outlying, "_distances", lambda table: np.where(np.arange(60) == 7, NAN, distances(table)))
+    assert outliers(DRAWS)[7]
+    assert not outliers(DRAWS).all()
+
+
+def test_a_row_of_a_table_leaves_out_a_nan(tmp_path):
+    path = tmp_path / "e.json"
+    rows = [
+        {"name": name, "value": value, "std": None, "protocol": {}} for name, value in {"a": NAN, "b": None, "c": 1.0}.items()
+    ]
+    path.write_text(json.dumps(rows))
+    assert list(read_result(SimpleNamespace(evaluation=path))) == ["c"]  # pyright: ignore[reportArgumentType]
 
 
 def test_a_spread_or_a_distance_of_nan_counts_as_collapsed():
