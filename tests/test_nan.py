@@ -471,7 +471,7 @@ def test_features_of_different_widths_are_one_line(tmp_path, capsys):
     for more in ([], ["--metrics", "effective_rank"], ["-o", str(tmp_path / "e.json")]):
         assert main(["eval", "--features", str(tmp_path / "f.npz"), *more]) == 2
         error = capsys.readouterr().err
-        assert "the training part has 4 dimensions but the test part has 3" in error
+        assert "train_x has 4 dimensions but test_x has 3" in error
         assert error.count("sao: ") == 1
     assert not (tmp_path / "e.json").exists()
 

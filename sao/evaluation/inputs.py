@@ -27,8 +27,8 @@ def feature_matrix(name: str, values: Any) -> Tensor:
     bad = ~(tensor.abs() <= limit).all(dim=1)
     if bad.any():
         raise InputError(
-            f"{name} has NaN or infinity in {int(bad.sum())} of {len(tensor)} rows (first: row {int(bad.nonzero()[0])}; "
-            f"numbers beyond {limit:g} count as infinite): remove those rows or look for a diverged network"
+            f"{name} has NaN or infinity in {int(bad.sum())} of {len(tensor)} rows (first: row {int(bad.nonzero()[0])}): "
+            f"remove those rows or look for a diverged network; numbers beyond {limit:g} count as infinite"
         )
     return tensor
 

@@ -73,7 +73,7 @@ def evaluate(
     measured: list[Metric] = []
     for prefix, (fitted, held_out) in {"": (train, test), **(reference or {})}.items():
         if held_out is not None:
-            same_width("the training part", fitted.values, "the test part", held_out.values)
+            same_width("train_x", fitted.values, "test_x", held_out.values)
         say = _prefixed(progress, prefix)
         found = _measure(fitted, held_out, names, seed, k, repeats, manifold, lenient, say)
         measured += found if not prefix else [metric.renamed(f"{prefix}/{metric.name}") for metric in found]
