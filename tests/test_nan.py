@@ -296,7 +296,7 @@ def test_nothing_is_measured_or_drawn_with_weights_that_overflowed(option, tmp_p
 
     monkeypatch.setattr(Structural, "step", overflowing)
     with pytest.raises(Diverged, match=r"^step 2: average_generator\S* became NaN or inf by the update"):
-        tiny.trained(tmp_path / "run", log__checkpoint_every=8, **{option: 2})
+        tiny.trained(tmp_path / "run", None, log__checkpoint_every=8, **{option: 2})
     assert not list((tmp_path / "run").rglob("step-*"))
 
 
