@@ -15,12 +15,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sao import model as models
+from sao.agreement import check_finite
 from sao.config import Config, build, load_preset
 from sao.config.auto import choose_options
 from sao.data.dataset import LARGEST_VALUE, Dataset, Images, Samples, Standardiser, Vectors
 from sao.data.files.objects import holds_pictures, pictures_of
 from sao.data.split import encode_labels
 from sao.engine.evaluate import Evaluation
+from sao.engine.features import BROKEN
 from sao.errors import InputError
 from sao.evaluation.inputs import unit_rows
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
@@ -305,7 +307,9 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         function = self._exact.representation(self.feature)
         precision = next(self._exact.parameters())
         parts = [function(samples.inputs(slice(i, i + chunk)).to(precision)) for i in range(0, len(samples), chunk)]
-        return torch.cat(parts).cpu().numpy()
+        found = torch.cat(parts).cpu().numpy()
+        check_finite("the features", found, BROKEN)
+        return found
 
     def _find_clusters(self, features: np.ndarray, k: int, seed: int) -> None:
         if self.manifold is None:

@@ -145,7 +145,7 @@ def jacobian_audit(
     batches = x.split(batch_size)
     outputs = _output(function, batches[0])
     copies = _output(function, x[:1].expand_as(batches[0]).clone())
-    if (copies[0] - outputs[0]).abs().max() > 1e-2 * outputs.abs().max():
+    if not (copies[0] - outputs[0]).abs().max() <= 1e-2 * outputs.abs().max():  # NaN is no agreement
         raise ValueError("function must treat samples independently and without chance: call eval() on the network first")
     estimates = []
     for step in steps:

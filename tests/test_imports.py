@@ -29,6 +29,7 @@ LINES: list[set[str]] = [
 ]
 # Small modules that know nothing of the rest; presets and models are data.
 ANYWHERE = {
+    "agreement",
     "errors",
     "config.types",
     "config.overrides",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sao.agreement import difference
 from sao.commands.output import warn
 from sao.errors import InputError
 
@@ -59,22 +60,30 @@ def run(arguments: Namespace) -> None:
 
 def _checked(model: "Model", copy: "Model", kept: "list[Use]", half: bool) -> float:
     """The largest difference in anything that is kept, as a share of the largest value."""
-    import torch
-
-    from sao.randomness import generator
-
-    shape = model.facts.shape
-    draws = torch.rand(CHECKED, *shape, generator=generator(0, "samples")) * 2 - 1
     worst = 0.0
     for use in kept:
-        if use == "decode":
-            latents = torch.randn(CHECKED, *model.latent_shape, generator=generator(0, "samples"))
-            ours, theirs = (one.decode(latents).astype(np.float64) for one in (model, copy))
-        else:
-            with torch.no_grad():
-                ours, theirs = (one.method_for(use).representation(use)(draws).double().numpy() for one in (model, copy))
-        worst = max(worst, float(np.abs(ours - theirs).max() / max(np.abs(ours).max(), 1e-12)))
+        ours = _used(model, use)  # refuses weights that are broken before they are copied
+        try:
+            worst = max(worst, difference(ours, _used(copy, use)))
+        except InputError:  # numbers beyond what half of the bits can hold
+            worst = float("inf")
     if worst > (HALF_AGREES if half else 0):
         advice = ": leave --half out" if half else ""
         raise InputError(f"the copy differs from the run by {worst:.1e} of the largest value, so it was not kept{advice}")
     return worst
+
+
+def _used(model: "Model", use: "Use") -> np.ndarray:
+    """What a use of a model makes of fixed draws."""
+    import torch
+
+    from sao.data.dataset import Images, Vectors
+    from sao.randomness import generator
+
+    draws = generator(0, "samples")
+    if use == "decode":
+        return model.decode(torch.randn(CHECKED, *model.latent_shape, generator=draws))
+    if len(model.facts.shape) == 1:
+        return model.embed(Vectors((torch.rand(CHECKED, *model.facts.shape, generator=draws) * 2 - 1).numpy()), use)
+    channels, height, width = model.facts.shape
+    return model.embed(Images(torch.randint(256, (CHECKED, height, width, channels), generator=draws).byte().numpy()), use)

@@ -274,7 +274,7 @@ def _choose_rhythm(choose, steps: int, generates: bool) -> None:
 
 def _choose_micro_batch(choose, config: Config, samples: Samples, device: str) -> None:
     """Only where the discriminator's activations for the whole batch would take more than a quarter of the memory."""
-    if not isinstance(config.encoder, ResNetOptions):
+    if not isinstance(config.encoder, ResNetOptions) or len(samples.shape) != 3:
         return
     size, widths = samples.shape[1], config.encoder.widths or (64, 128, 256, 512)
     floats = sum(FLOATS_KEPT * config.encoder.blocks * width * (size >> stage) ** 2 for stage, width in enumerate(widths))

@@ -8,14 +8,17 @@ import torch
 from torch import Tensor
 
 from sao import distributed
+from sao.agreement import check_finite
 from sao.data.dataset import Images, Samples
+from sao.data.files.objects import EMPTY
+from sao.errors import InputError
 
 Function = Callable[[Tensor], Tensor]
 Numbers = np.ndarray | slice  # of rows
+BROKEN = "the weights are broken, so take another checkpoint, or train again with a lower learning rate"
 CPU_NUMBERS = 256 * 3 * 32 * 32  # of inputs at once on the CPU, where smaller chunks of larger images are as fast and hold less
 
 
-@torch.no_grad()
 def extract(
     function: Function,
     samples: Samples,
@@ -24,8 +27,26 @@ def extract(
     rows: Numbers = slice(None),
     progress: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
-    """float32 (n, d): the function's output for each sample, in order. The result does not depend on the chunk."""
-    chosen = np.arange(len(samples))[rows]
+    """float32 (n, d): the function's output for each sample, in order. The result does not depend on the chunk.
+
+    Features that are not finite are refused: nothing is written, clustered or measured with them.
+    """
+    found = _extracted(function, samples, device, chunk, np.arange(len(samples))[rows], progress)
+    check_finite("the features", found, BROKEN)
+    return found
+
+
+@torch.no_grad()
+def _extracted(
+    function: Function,
+    samples: Samples,
+    device: torch.device,
+    chunk: int,
+    chosen: np.ndarray,
+    progress: Callable[[int, int], None] | None = None,
+) -> np.ndarray:
+    if len(chosen) == 0:
+        raise InputError(EMPTY)
     if device.type == "cpu":
         chunk = max(1, min(chunk, CPU_NUMBERS // math.prod(samples.shape)))
     parts: list[np.ndarray] = []
@@ -43,8 +64,10 @@ def extract_together(
     chosen = np.arange(len(samples))[rows]
     if len(chosen) < distributed.world_size():
         return extract(function, samples, device, chunk, chosen)
-    mine = extract(function, samples, device, chunk, chosen[distributed.local_slice(len(chosen))])
-    return distributed.gather(torch.from_numpy(mine), len(chosen)).numpy()
+    mine = _extracted(function, samples, device, chunk, chosen[distributed.local_slice(len(chosen))])
+    found = distributed.gather(torch.from_numpy(mine), len(chosen)).numpy()
+    check_finite("the features", found, BROKEN)  # of all processes, so that none waits for one that has stopped
+    return found
 
 
 def raw_inputs(samples: Samples, rows: Numbers = slice(None), columns: int | None = None, chunk: int = 256) -> np.ndarray:

@@ -3,7 +3,7 @@
 import copy
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -65,6 +65,7 @@ class PartialMethod:
             raise InputError(f"{self._copy} is a copy for {', '.join(self.uses)}: it holds nothing to train on")
         method = self._build().to(self.device)
         checkpoint.load(self.path, method)
+        self._check_finite(method.state_dict())
         if self._raw:
             method.use_raw_weights()
         return method.eval()
@@ -85,10 +86,20 @@ class PartialMethod:
     def _fill(self, method: Method, names: set[str]) -> None:
         stored = {name: self._stored_as(name, self._stored) for name in names}
         tensors = checkpoint.some_tensors(self.path, sorted(set(stored.values())))
+        self._check_finite(tensors)
         kinds = {name: tensor.dtype for name, tensor in method.state_dict().items()}  # a copy may keep half of the bits
         filled = {name: tensors[other].to(self.device, kinds[name]) for name, other in stored.items()}
         method.load_state_dict(filled, strict=False, assign=True)
         method._apply(lambda tensor: tensor)  # weights take the layout of the device they came to
+
+    def _check_finite(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Training never saves such weights: whoever wrote them, nothing computed with them means anything."""
+        broken = next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
+        if broken is not None:
+            raise InputError(
+                f"checkpoint {self.path} holds NaN or infinity in {broken}: take another checkpoint of the run, "
+                "or train again with a lower learning rate"
+            )
 
     def _stored_as(self, name: str, known) -> str:
         """Raw weights stand in the place of their average: average_X follows X."""

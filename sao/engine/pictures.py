@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sao.agreement import check_finite
 from sao.data.dataset import Images, Samples
+from sao.engine.features import BROKEN
 from sao.methods import Generative, Method, generative
 from sao.randomness import generator
 
@@ -23,10 +25,13 @@ TITLE_WIDTH = 120  # pixels beside a row of a grid
 def decoded(maker: Generative, latents: Tensor, shape: Sequence[int], device: torch.device) -> Tensor:
     """What a generator makes of latents, as samples of a shape: few at a time where they are large.
 
-    The attention of one for 128x128 pixels takes 33 MB for each image.
+    The attention of one for 128x128 pixels takes 33 MB for each image. Samples that are not finite are refused: as pixels they
+    would be black.
     """
     most = MADE_AT_ONCE // math.prod(shape[1:])  # vectors are as small as one pixel
-    return torch.cat([maker.decode(part.to(device)) for part in latents.split(max(1, min(256, most)))])
+    found = torch.cat([maker.decode(part.to(device)) for part in latents.split(max(1, min(256, most)))])
+    check_finite("the generated values", found, BROKEN)
+    return found
 
 
 def save_samples(path: Path, method: Method, like: Samples, seed: int, count: int = 64) -> Path | None:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sao import agreement
 from sao.errors import InputError
 from sao.evaluation.inputs import Task, check_splits, feature_matrix, label_codes
 from sao.evaluation.kmeans import SphericalKMeans, spherical_kmeans
@@ -27,7 +28,7 @@ def clustering(features: Any, labels: Any, k: int | None = None, repeats: int = 
     k = len(classes) if k is None else k
     fitted = spherical_kmeans(features, k, repeats, seed)
     runs = [run.assign(features) for run in fitted]
-    best = max(range(repeats), key=lambda run: fitted[run].cosine_sum)
+    best = agreement.best({run: fitted[run].cosine_sum for run in range(repeats)})
     protocol = {
         **_protocol(k, repeats, seed),
         "fitted_on": "the scored features",
@@ -105,7 +106,7 @@ def agreeing_clusters(features: Any, k: int, repeats: int = 10, seed: int = 0) -
     runs = [run.assign(features) for run in fitted]
     pairs = [ari(first, second) for first, second in itertools.combinations(runs, 2)]
     protocol = {**_protocol(k, repeats, seed), "statistic": "mean pairwise ARI", "n_test": len(features)}
-    best = max(range(repeats), key=lambda run: fitted[run].cosine_sum)
+    best = agreement.best({run: fitted[run].cosine_sum for run in range(repeats)})
     return _over_runs("cluster_agreement", pairs, protocol), runs[best]
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sao import agreement
+from sao.errors import InputError
 from sao.evaluation.result import Metric
 
 LEVEL = 0.05
@@ -48,9 +50,11 @@ def compare(ours: Metric, references: Mapping[str, Metric], comparisons: int = 1
     So a gain has the largest p of all references, and needs no correction for their number; a loss has the smallest, corrected.
     `comparisons` is the number of metrics that are looked at, for which p and interval are corrected (Bonferroni).
     """
-    assert ours.right is not None
+    unmeasured = [one.name for one in (ours, *references.values()) if one.right is None or not math.isfinite(one.value)]
+    if ours.right is None or unmeasured:
+        raise InputError(f"{', '.join(unmeasured)} was not measured, so there is nothing to compare")
     found = {name: paired(ours.right, other.right) for name, other in references.items() if other.right is not None}
-    best = max(found, key=lambda name: references[name].value)
+    best = agreement.best({name: references[name].value for name in found})
     if ours.value >= references[best].value:
         p = max(one.p for one in found.values())
     else:
@@ -104,6 +108,8 @@ def _mcnemar(ours: np.ndarray, theirs: np.ndarray) -> Paired:
 def _with_restarts(ours: np.ndarray, theirs: np.ndarray) -> Paired:
     """Each sample's share of restarts in which it is right; the finite number of restarts adds to the error."""
     difference = ours.mean(axis=0) - theirs.mean(axis=0)
+    if len(difference) < 2:  # of one sample nobody knows how it varies, and a NaN for its error would pass for none
+        return Paired(float(difference.mean()), math.inf, math.inf, 1.0)
     sampling = difference.var(ddof=1) / len(difference)
     restarts = sum(runs.mean(axis=1).var(ddof=1) / len(runs) for runs in (ours, theirs) if len(runs) > 1)
     centre, error = float(difference.mean()), math.sqrt(sampling + restarts)

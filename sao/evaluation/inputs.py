@@ -24,11 +24,12 @@ def feature_matrix(name: str, values: Any) -> Tensor:
     if 0 in tensor.shape:
         raise InputError(f"{name} is empty, shape {tuple(tensor.shape)}: give at least one sample and one dimension")
     tensor = tensor if tensor.dtype == torch.float64 else tensor.to(torch.float32)
-    bad = ~torch.isfinite(tensor).all(dim=1)
+    limit = 1e15 if tensor.dtype == torch.float32 else 1e120  # sums of larger squares overflow, and infinities tie
+    bad = ~(tensor.abs() <= limit).all(dim=1)
     if bad.any():
         raise InputError(
             f"{name} has NaN or infinity in {int(bad.sum())} of {len(tensor)} rows (first: row {int(bad.nonzero()[0])}): "
-            "remove those rows or look for a diverged network"
+            f"remove those rows or look for a diverged network; numbers beyond {limit:g} count as infinite"
         )
     return tensor
 
@@ -153,6 +154,13 @@ class Columns:
         if self.group is not None:
             said["columns"] = f"{len(self.group)}, added up with random signs to {LARGEST}"
         return said
+
+
+def greatest(scores: Tensor) -> Tensor:
+    """The column (n,) of the greatest score of each row; torch would take a NaN for it."""
+    if bool(scores.isnan().any()):
+        raise InputError("a classifier fitted to the features gives NaN: they are too large, or too far apart in size")
+    return scores.argmax(dim=1)
 
 
 def unit_rows(features: Tensor) -> Tensor:

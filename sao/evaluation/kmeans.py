@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sao import agreement
 from sao.errors import InputError
 from sao.evaluation.budget import check_time
 from sao.evaluation.inputs import feature_matrix, unit_rows
@@ -47,7 +48,10 @@ class SphericalKMeans:
         features = unit_rows(features).to(self.centroids)
         rows = max(1, CELLS // len(self.centroids))
         parts = [(chunk @ self.centroids.mT).max(dim=1) for chunk in features.split(rows)]
-        return torch.cat([p.indices for p in parts]), torch.cat([p.values for p in parts])
+        cosines = torch.cat([p.values for p in parts])
+        if bool(cosines.isnan().any()):
+            raise InputError("the centroids hold NaN, which is nearest to nothing: cluster again")
+        return torch.cat([p.indices for p in parts]), cosines
 
 
 def spherical_kmeans(
@@ -67,7 +71,8 @@ def spherical_kmeans(
 
 def best_kmeans(features: Any, k: int, repeats: int = 20, seed: int = 0) -> SphericalKMeans:
     """The run with the greatest sum of cosines: what to use when one clustering is wanted and no labels choose it."""
-    return max(spherical_kmeans(features, k, repeats, seed), key=lambda run: run.cosine_sum)
+    runs = spherical_kmeans(features, k, repeats, seed)
+    return runs[agreement.best(dict(enumerate(run.cosine_sum for run in runs)))]
 
 
 def _plus_plus(features: Tensor, k: int, generators: list[torch.Generator]) -> Tensor:

@@ -76,5 +76,7 @@ def nearest(queries: Tensor, keys: Tensor, k: int, chunk: int = 4096) -> Tensor:
             scores, indices = torch.cat([scores, best.values], 1), torch.cat([indices, best.indices + start], 1)
             kept = scores.topk(min(k, scores.shape[1]), dim=1)
             scores, indices = kept.values, indices.gather(1, kept.indices)
+        if bool(scores.isnan().any()):  # torch takes it for the greatest
+            raise InputError("queries or keys hold NaN, which is nearest to nothing: look for a diverged network")
         found.append(indices)
     return torch.cat(found)

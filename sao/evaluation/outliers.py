@@ -30,7 +30,7 @@ def outliers(features: Any, pixels: Any = None, seed: int = 0) -> np.ndarray:
     table = table[:, np.ptp(np.quantile(table, (0.05, 0.95), axis=0), axis=0) > 0]
     if len(features) < FEWEST or table.shape[1] == 0:
         return np.zeros(len(features), bool)
-    return _distances(table) > FAR
+    return ~(_distances(table) <= FAR)  # a NaN is as far as can be
 
 
 def _distances(table: np.ndarray, rounds: int = 20) -> np.ndarray:

@@ -13,7 +13,7 @@ from torch import Tensor
 from sao.data.split import by_class
 from sao.errors import InputError
 from sao.evaluation.budget import check_time
-from sao.evaluation.inputs import Columns, Task, check_splits, principal
+from sao.evaluation.inputs import Columns, Task, check_splits, greatest, principal
 from sao.evaluation.result import Metric, accuracy
 
 
@@ -137,7 +137,7 @@ class Probe:
         return cls(weights.to(x), intercept.to(x), int(found.nit), float(np.abs(found.jac).max()))
 
     def predict(self, x: Tensor) -> Tensor:
-        return (x @ self.weights + self.intercept).argmax(dim=1)
+        return greatest(x @ self.weights + self.intercept)
 
 
 def _prepared(train_x: Any, train_y: Any, cost: float) -> tuple[Tensor, Tensor, Task, Columns, dict[str, Any]]:

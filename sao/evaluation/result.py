@@ -65,12 +65,16 @@ def write_json(path: str | os.PathLike, metrics: Iterable[Metric]) -> None:
 def read_json(path: str | os.PathLike) -> list[dict[str, Any]]:
     """What `write_json` wrote."""
     try:
-        rows = json.loads(Path(path).read_text(encoding="utf-8"))
+        rows = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse)
         if not isinstance(rows, list) or not all(map(_is_metric, rows)):
             raise ValueError("no list of metrics")
     except (OSError, ValueError, RecursionError):
         raise InputError(f"{path} is there and holds no metrics: remove it, or choose another -o") from None
     return rows
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _is_metric(row: Any) -> bool:

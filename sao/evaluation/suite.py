@@ -11,7 +11,7 @@ from sao.evaluation.budget import Budget, OutOfTime
 from sao.evaluation.clusters import cluster_agreement, clustering, fit_strict_kmeans
 from sao.evaluation.features import Features
 from sao.evaluation.folds import Fitted, cross_validated
-from sao.evaluation.inputs import check_splits
+from sao.evaluation.inputs import check_splits, same_width
 from sao.evaluation.manifold import Manifold, manifold_clustering
 from sao.evaluation.neighbours import fit_neighbours
 from sao.evaluation.probe import fit_few_shot, fit_probe
@@ -88,6 +88,9 @@ def evaluate(
     scored = train if test is None else test
     names = check_names(metrics, labelled=train.labels is not None and scored.labels is not None)
     pairs = {"": (train, test), **(reference or {})}
+    for fitted, held_out in pairs.values():
+        if held_out is not None:
+            same_width("train_x", fitted.values, "test_x", held_out.values)
     found: dict[str, dict[str, Metric]] = {prefix: {} for prefix in pairs}
     for group in USEFULNESS:
         asked = [name for name in names if name in group]

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sao import agreement
 from sao.data.split import by_class
 from sao.errors import InputError
 from sao.evaluation.budget import check_time
-from sao.evaluation.inputs import Columns, Task, check_splits, principal
+from sao.evaluation.inputs import Columns, Task, check_splits, greatest, principal
 from sao.evaluation.result import Metric, accuracy
 
 COSTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -76,7 +77,7 @@ def fit_svm(
     x, directions = principal(columns.apply(x))
     say = progress or (lambda _: None)
     scores = _held_out_scores(x, y, classes, costs, held_out, seed, say) if len(costs) > 1 else {}
-    cost = max(scores, key=scores.__getitem__) if scores else costs[0]
+    cost = agreement.best(scores) if scores else costs[0]
     say(f"C = {cost:g}, all training samples")
     model = next(LinearSVM.path(x, y, classes, [cost]))
     protocol = {
@@ -105,7 +106,7 @@ def _held_out_scores(
     for cost in costs:
         say(f"C = {cost:g}")
         scores[cost] = next(models).accuracy(x[held], y[held])
-        best = max(scores, key=scores.__getitem__)  # the first, hence the smallest, of equally good ones
+        best = agreement.best(scores)  # the first, hence the smallest, of equally good ones
         error = math.sqrt(scores[best] * (1 - scores[best]) / len(held))
         if list(scores).index(best) < len(scores) - PATIENCE or scores[cost] < scores[best] - 2 * error:
             break
@@ -144,7 +145,7 @@ class LinearSVM:
             yield cls(torch.cat(weights, dim=1), cost)
 
     def predict(self, x: Tensor) -> Tensor:
-        return (x @ self.weights[:-1] + self.weights[-1]).argmax(dim=1)
+        return greatest(x @ self.weights[:-1] + self.weights[-1])
 
     def accuracy(self, x: Tensor, y: Tensor) -> float:
         return (self.predict(x) == y).double().mean().item()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from sao.agreement import best
 from sao.errors import InputError
 from sao.evaluation.comparison import Comparison, compare
 from sao.evaluation.features import Features
@@ -111,7 +112,7 @@ def _with_labels(found: Sequence[Comparison], references: Sequence[str]) -> tupl
     ties = [one for one in found if not one.decided]
     against = f"doing nothing (the best of {', '.join(references)})"
     equal = f"; no measurable difference at {', '.join(map(_text, ties))}" if ties else ""
-    coarse = [one for one in ties if one.resolution > COARSE]
+    coarse = [one for one in ties if not one.resolution <= COARSE]
     if wins and not losses:
         return True, f"Yes, this embedding is better than {against}: {', '.join(wins)}{equal}."
     if wins:
@@ -158,7 +159,8 @@ def _without_labels(table: Mapping[str, Metric], references: Sequence[str]) -> t
             f"No, this embedding is not better than doing nothing: it has collapsed to an effective rank of {rank.value:.2f} "
             f"of {rank.protocol['dimensions']} dimensions."
         )
-    stablest = max((table[f"{other}/cluster_agreement"] for other in references), key=lambda metric: metric.value)
+    agreements = {name: table[name].value for name in (f"{other}/cluster_agreement" for other in references)}
+    stablest = table[best(agreements)]
     more = "more" if agreement.value > stablest.value else "no more"
     return None, (
         f"Without labels nobody can say whether this embedding is better than doing nothing ({', '.join(references)}); it has "

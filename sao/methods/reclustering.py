@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sao.agreement import best
 from sao.evaluation.partitions import best_matching
 
 ITERATIONS = 300
@@ -17,11 +18,11 @@ ITERATIONS = 300
 
 def cluster_anew(features: Tensor, k: int, restarts: int, generator: torch.Generator) -> Tensor:
     """Clusters (n,) of the best of some runs from k-means++ starts: that with the smallest squared distances."""
-    runs = []
+    runs: list[tuple[float, Tensor]] = []
     for _ in range(restarts):
         labels = settled(features, nearest(features, _plus_plus(features, k, generator))[0], k)
         runs.append((float(nearest(features, means_of(features, labels, k))[1].double().sum()), labels))
-    return min(runs, key=lambda run: run[0])[1]
+    return runs[best({run: -squares for run, (squares, _) in enumerate(runs)})][1]
 
 
 def cluster_again(features: Tensor, labels: Tensor, k: int) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sao import agreement
 from sao import config as configuration
 from sao.data.dataset import Dataset
 from sao.data.split import held_out_rows
@@ -203,8 +204,8 @@ def judged(trials: Sequence[StudyRun]) -> Scores:
 
 
 def best(scores: Mapping[str, float]) -> str:
-    """The rate with the best score, of equal ones the first."""
-    return max(scores, key=lambda rate: scores[rate])
+    """The rate with the best score, of equal ones the first; one without a score is never the best."""
+    return agreement.best(scores)
 
 
 def chosen_rates(scores: Scores, rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, str]]:

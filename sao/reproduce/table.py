@@ -1,6 +1,7 @@
 """Runs as a table (Markdown and JSON, mean ± sample standard deviation over the seeds), with a sheet of samples and curves."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
+from sao.agreement import best
 from sao.evaluation.result import Metric
 from sao.files import write_text
 from sao.machine import processor_name, usable_cores
@@ -29,7 +31,7 @@ NOTHING = "–"
 def read_result(run: StudyRun) -> dict[str, Metric]:
     """Metrics by name, without those that were not finite."""
     rows = json.loads(run.evaluation.read_text(encoding="utf-8"))
-    return {row["name"]: Metric(**row) for row in rows if row["value"] is not None}
+    return {row["name"]: Metric(**row) for row in rows if row["value"] is not None and math.isfinite(row["value"])}
 
 
 def write_table(table: Table, runs: Sequence[StudyRun], out: Path, command: str, searched: Scores | None = None) -> None:
@@ -124,8 +126,7 @@ def _search(searches: list[dict[str, Any]]) -> str:
         return ""
     lines = ["", "## Learning rates, by SVM on training data that was held back", "", "| row | data | tried |", "|---|---|---|"]
     for one in searches:
-        top = max(one["scores"].values())
-        first = next(rate for rate, score in one["scores"].items() if score == top)
+        first = best(one["scores"])
         tried = [f"{rate}: {100 * score:.1f}" for rate, score in one["scores"].items()]
         shown = [f"**{text}**" if text.startswith(f"{first}: ") else text for text in tried]
         lines.append(f"| {one['row']} | {one['data']} | {', '.join(shown)} |")

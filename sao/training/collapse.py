@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
+from math import isnan
 from statistics import median
 
 SPREAD = "network/spread"  # of the directions in a batch: about 1 where they differ, 0 where all are the same
@@ -40,7 +41,7 @@ class Collapse:
     def _of_spread(self, step: int, values: Mapping[str, float]) -> str | None:
         if SPREAD not in values:
             return None
-        self._alike = self._alike + 1 if values[SPREAD] < ALIKE else 0
+        self._alike = self._alike + 1 if not values[SPREAD] >= ALIKE else 0  # NaN is no spread
         if self._alike != PATIENCE:
             return None
         return (
@@ -52,7 +53,7 @@ class Collapse:
         """The median, because the distance of a network that has collapsed still jumps up for a step now and then."""
         if DISTANCE not in values:
             return None
-        self._distances.append(-values[DISTANCE])
+        self._distances.append(0.0 if isnan(values[DISTANCE]) else -values[DISTANCE])
         before, typical = self._same, median(self._distances)
         self._same = len(self._distances) == PATIENCE and typical < NONE_LEFT
         if before or not self._same:

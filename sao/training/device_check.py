@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from sao.agreement import difference
 from sao.config import Config
 from sao.data.dataset import Dataset
 from sao.data.loader import Batches
@@ -18,10 +19,10 @@ from sao.training.device import numerics
 from sao.training.loop import new_method
 from sao.training.step import make_step
 
-TOLERANCE = 1e-3  # of losses and gradients in float32, relative to their length: sums in another order, through a whole step
+TOLERANCE = 1e-3  # of losses and gradients in float32, of their largest value: sums in another order, through a whole step
 OPERATOR_TOLERANCE = 1e-4  # of one operator
-SMALL = 1e-2  # share of the longest of several tensors, below which a length is rounding
-WITHOUT_VALUES = ("empty", "new_empty", "as_strided", "resize")
+SMALL = 1e-2  # share of the largest value of several tensors, below which a value is rounding
+NOTHING_COMPUTED = ("empty", "new_empty", "as_strided", "resize", "scalar_tensor")  # the last may be handed a NaN to fill in
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,13 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        return max([*self.losses.values(), *self.gradients.values()]) <= TOLERANCE
+        return all(apart <= TOLERANCE for apart in (*self.losses.values(), *self.gradients.values()))
 
     @property
     def wrong_operators(self) -> dict[str, float]:
         """Those that differ by more than rounding, the worst first."""
         found = sorted(self.operators.items(), key=lambda pair: -pair[1])
-        return {name: difference for name, difference in found if difference > OPERATOR_TOLERANCE}
+        return {name: difference for name, difference in found if not difference <= OPERATOR_TOLERANCE}
 
     def __str__(self) -> str:
         losses, gradients = (f"{max(found.values()):.0e}" for found in (self.losses, self.gradients))
@@ -66,17 +67,8 @@ def _step(config: Config, dataset: Dataset, method: Method) -> tuple[dict[str, T
 
 def differences(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, float]:
     """By name; what should be nothing at all (the gradient of a bias before a norm) counts beside the largest of all."""
-    least = SMALL * max(float(torch.linalg.vector_norm(value.double())) for value in expected.values())
+    least = SMALL * max(float(value.nan_to_num(0, 0, 0).abs().max()) for value in expected.values())
     return {name: difference(value, found[name], least) for name, value in expected.items()}
-
-
-def difference(expected: Tensor, found: Tensor, least: float = torch.finfo(torch.float32).tiny) -> float:
-    """|found − expected| / |expected|; infinite where one of them has a NaN and the other has not."""
-    expected, found = expected.detach().cpu().double(), found.detach().cpu().double()
-    if not torch.equal(expected.isfinite(), found.isfinite()):
-        return float("inf")
-    expected, found = expected.nan_to_num(posinf=0, neginf=0), found.nan_to_num(posinf=0, neginf=0)
-    return float(torch.linalg.vector_norm(found - expected) / torch.linalg.vector_norm(expected).clamp_min(least))
 
 
 class EachOperator(TorchDispatchMode):
@@ -88,7 +80,7 @@ class EachOperator(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._overloadpacket.__name__
-        if name.startswith(WITHOUT_VALUES):
+        if name.startswith(NOTHING_COMPUTED):
             return func(*args, **(kwargs or {}))
         copies = tree_map(_copied, (args, kwargs or {}))  # before the call, because some operators write into their arguments
         found, expected = func(*args, **(kwargs or {})), func(*copies[0], **copies[1])

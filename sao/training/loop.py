@@ -121,6 +121,8 @@ def train(
                 if method.may_collapse and (news := collapse.seen(done, values)) is not None:
                     progress.end_line()
                     log.say(news)
+            if drawing or evaluating:  # what is drawn or measured with broken weights means nothing
+                _check_state(method, done)
             if drawing:
                 assert run is not None
                 log.check(done)

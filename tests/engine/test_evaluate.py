@@ -14,6 +14,7 @@ from sao.data.dataset import Dataset, Images
 from sao.engine.evaluate import (
     LEARNT,
     SUMMARISED,
+    VALIDATED,
     Plan,
     chosen_rows,
     measure,

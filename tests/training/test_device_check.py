@@ -6,7 +6,7 @@ import torch
 
 from sao.commands.doctor import agreement_of
 from sao.training import device_check
-from sao.training.device_check import Comparison, EachOperator, compare, difference, differences
+from sao.training.device_check import Comparison, EachOperator, compare, differences
 
 CPU = torch.device("cpu")
 
@@ -48,8 +48,8 @@ def test_an_operator_that_differs_is_named(monkeypatch):
 
 
 def test_differences_are_relative_and_a_nan_is_infinite():
-    assert difference(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5])) == pytest.approx(0.1)
-    assert difference(torch.tensor([torch.nan]), torch.tensor([torch.nan])) == 0
-    assert difference(torch.tensor([1.0]), torch.tensor([torch.nan])) == float("inf")
+    broken = {"weight": torch.tensor([3.0, 4.0]), "bias": torch.tensor([torch.nan])}
+    apart = differences(broken, {"weight": torch.tensor([3.0, 4.5]), "bias": torch.tensor([torch.nan])})
+    assert apart == {"weight": pytest.approx(0.125), "bias": float("inf")}
     one, other = ({"weight": torch.ones(4), "nothing": torch.full((4,), value)} for value in (1e-9, 3e-9))
     assert differences(one, other) == {"weight": 0, "nothing": pytest.approx(2e-7)}
