@@ -26,6 +26,7 @@ LINES: list[set[str]] = [
 ]
 # Small modules that know nothing of the rest; presets and models are data.
 ANYWHERE = {
+    "csv_files",
     "errors",
     "options",
     "option_words",

@@ -16,7 +16,7 @@ from sao.data.tables import Standardiser
 from sao.data.user_files import Opened, open_for_embedding, open_path
 from sao.engine.bar import Bar
 from sao.engine.run import DataFacts
-from sao.errors import InputError
+from sao.errors import InputError, printable
 from sao.model import Model
 
 GREY = np.array([0.299, 0.587, 0.114])  # the weights of red, green and blue that images in files become grey by
@@ -137,9 +137,9 @@ def _check_there(data: str) -> None:
 def _say(notes: list[str], skipped: list[Skipped]) -> None:
     """To people: what a command writes may go to another program."""
     for note in notes:
-        print(note, file=sys.stderr)
+        print(printable(note), file=sys.stderr)
     for item in skipped[:5]:
-        print(f"skipped {item.name}: {item.reason}", file=sys.stderr)
+        print(printable(f"skipped {item.name}: {item.reason}"), file=sys.stderr)
     if len(skipped) > 5:
         print(f"… and {len(skipped) - 5} more items were skipped", file=sys.stderr)
 

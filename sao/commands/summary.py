@@ -12,6 +12,7 @@ from sao.engine.interrupt import interruptible
 from sao.engine.log import Log, Stages, clock
 from sao.engine.loop import new_method
 from sao.engine.run import Run
+from sao.errors import typed
 from sao.evaluation.result import as_grid, write_json
 from sao.evaluation.verdict import Verdict
 from sao.files import write_text
@@ -25,7 +26,7 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
         found = interruptible(lambda: _evaluated(config, dataset, method, stages))
     finally:
         stages.end()
-    write_json(run.evaluations / "summary.json", found.metrics)
+    write_json(run.evaluations / "summary.json", found.metrics, run.folder)
     if found.verdict is not None:
         write_verdict(run, config.steps_for(len(dataset.train)), found.verdict)
     log.say("")
@@ -43,10 +44,10 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
     elif pictures:
         log.say(f"look at       {pictures[-1]}")
     if config.data.source == IN_MEMORY:  # no command can name it
-        log.say(f'next          sao.load("{run.folder}").embed(data)')
+        log.say(f"next          sao.load({str(run.folder)!r}).embed(data)")
         return
-    log.say(f"next          sao eval {run.folder}")
-    log.say(f"              sao embed {run.folder} {config.data.source} -o features.npz")
+    log.say(f"next          {typed('eval', run.folder)}")
+    log.say(f"              {typed('embed', run.folder, config.data.source, '-o', 'features.npz')}")
 
 
 def rows_said(found: Evaluation, samples: int) -> str:
@@ -60,7 +61,7 @@ def rows_said(found: Evaluation, samples: int) -> str:
 def write_verdict(run: Run, step: int, verdict: Verdict) -> None:
     """For the report, which may be made later."""
     found = {"step": step, "better": verdict.better, "sentence": verdict.sentence}
-    write_text(run.evaluations / "verdict.json", json.dumps(found, ensure_ascii=False) + "\n")
+    write_text(run.evaluations / "verdict.json", json.dumps(found, ensure_ascii=False) + "\n", inside=run.folder)
 
 
 def _report(run: Run, config: Config, dataset: Dataset, method: Method) -> Path | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sao import config as configuration
 from sao.config import Config
-from sao.errors import InputError
+from sao.errors import InputError, typed
 from sao.presets import preset_names
 
 
@@ -48,7 +48,7 @@ def _config(arguments: Namespace) -> Config:
     if preset is None:
         preset = "digits" if arguments.source is None else "own"
     elif not preset.endswith((".yaml", ".yml")) and preset not in preset_names() and Path(preset).exists():
-        raise InputError(f"{preset} is a path, not a preset: sao train --data {preset}")
+        raise InputError(f"{preset} is a path, not a preset: {typed('train', '--data', preset)}")
     return configuration.load_preset(preset, options)
 
 

@@ -1,6 +1,5 @@
 """What train and resume share: open the data, run the loop, evaluate, say what to look at."""
 
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -13,8 +12,10 @@ import torch
 from sao import config as configuration
 from sao import distributed, processes
 from sao.commands.changes import described_changes
+from sao.commands.output import warn
 from sao.commands.summary import print_summary
 from sao.config import Config
+from sao.csv_files import tsv_text
 from sao.data.open import open_data
 from sao.data.sources import NAMES
 from sao.data.user_files import Opened, Readable, open_path
@@ -25,7 +26,8 @@ from sao.engine.device import choose_device, fixed_choices, set_threads
 from sao.engine.log import Log, check_tensorboard
 from sao.engine.loop import Diverged, Interrupted, new_method, train
 from sao.engine.run import DataFacts, Run, check_free
-from sao.errors import InputError
+from sao.errors import InputError, typed
+from sao.files import read_text
 from sao.methods import Method
 from sao.other_runs import begin
 
@@ -65,8 +67,8 @@ def _made_by_this_launch(out: Path) -> bool:
     """torchrun restarts its workers with the command they began with: then `train` goes on with the run that it made."""
     launch = processes.launch_id()
     try:
-        return launch is not None and Run.open(out).folder.joinpath(LAUNCH).read_text() == launch
-    except (InputError, OSError):
+        return launch is not None and read_text(Run.open(out).folder / LAUNCH) == launch
+    except (ValueError, OSError):
         return False
 
 
@@ -109,7 +111,7 @@ def _create(out: Path, config: Config, opened: Opened, overwrite: bool) -> None:
     if (launch := processes.launch_id()) is not None:
         others[LAUNCH] = launch
     if opened.skipped:
-        others[SKIPPED] = "".join(f"{item.name}\t{item.reason}\n" for item in opened.skipped)
+        others[SKIPPED] = tsv_text((item.name, item.reason) for item in opened.skipped)
     Run.create(out, config, facts_of(opened), overwrite, others)
 
 
@@ -185,7 +187,7 @@ def _go(run: Run, config: Config, opened: Opened, method: Method, first: int, no
         log.say(str(stop))
         return 130
     except KeyboardInterrupt:  # the second Ctrl-C, or one while the table is made
-        log.say(f"interrupted; go on with: sao resume {run.folder}")
+        log.say(f"interrupted; go on with: {typed('resume', run.folder)}")
         return 130
     except Diverged as error:
         log.note(str(error))
@@ -193,11 +195,12 @@ def _go(run: Run, config: Config, opened: Opened, method: Method, first: int, no
         return 3
     except distributed.Lost as error:
         log.note(str(error))
-        raise distributed.Lost(f"{error}; go on with: sao resume {run.folder}") from None
+        raise distributed.Lost(f"{error}; go on with: {typed('resume', run.folder)}") from None
     except BrokenPipeError:
         raise
     except OSError as error:  # a full disk, or a folder that went away
-        raise InputError(f"{run.folder} cannot be written ({error.strerror}); go on with: sao resume {run.folder}") from None
+        go_on = f"go on with: {typed('resume', run.folder)}"
+        raise InputError(f"{run.folder} cannot be written ({error.strerror}); {go_on}") from None
     finally:
         log.close()
     return 0
@@ -226,7 +229,7 @@ def prepared(config: Config, opened: Opened) -> Method:
         warnings.simplefilter("always")
         method = new_method(config, opened.dataset, choose_device(config.train.device))
     for warning in caught if distributed.is_main() else []:
-        print(f"sao: warning: {warning.message}", file=sys.stderr)
+        warn(str(warning.message))
     return method
 
 

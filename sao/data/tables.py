@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sao.csv_files import original
 from sao.errors import InputError, printable
 
 LABEL_COLUMNS = ("label", "target", "class", "y")
@@ -250,7 +251,7 @@ def _label_column(columns: list[str], wanted: Sequence[str] | None) -> int | Non
 def _label_text(cell: object) -> str:
     if isinstance(cell, float):
         return "" if not np.isfinite(cell) else str(int(cell)) if cell == int(cell) else str(cell)
-    return printable(str(cell).strip())
+    return printable(original(str(cell).strip()))
 
 
 def _numbers(cells: Sequence[str]) -> np.ndarray:

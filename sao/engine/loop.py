@@ -4,6 +4,7 @@ had happened, because every random draw is a function of the step and the checkp
 import os
 import signal
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from types import FrameType
@@ -24,7 +25,8 @@ from sao.engine.schedule import LearningRates
 from sao.engine.steadiest import Steadiest
 from sao.engine.step import make_step
 from sao.engine.watch import watch
-from sao.errors import InputError
+from sao.errors import InputError, typed
+from sao.machine import usable_memory
 from sao.methods import Method, NonFiniteError
 from sao.methods.method import Scalars
 
@@ -47,7 +49,27 @@ class Diverged(RuntimeError):
 def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method:
     """The learner of a configuration at step 0, on its device."""
     check_batch(config, len(dataset.train))
+    check_network(config, dataset, device)
     return config.build_method(dataset.train.shape, len(dataset.train), dataset.classes).to(device)
+
+
+def check_network(config: Config, dataset: Dataset, device: torch.device) -> None:
+    """Refuse networks that this machine cannot hold: they are built on torch's meta device first, without their memory."""
+    try:
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said when it is built
+            outline = config.build_method(dataset.train.shape, len(dataset.train), dataset.classes)
+    except NotImplementedError:  # a method that cannot be built without values
+        return
+    except (RuntimeError, OverflowError) as error:  # tensors of more bytes than a number can say
+        raise InputError(f"these networks cannot be built: {str(error).splitlines()[0]}; make them smaller") from None
+    needed = checkpoint.size_on_disk(outline)
+    memory = usable_memory() if device.type != "cuda" else torch.cuda.mem_get_info(device)[1]
+    if needed > memory:
+        raise InputError(
+            f"these networks need {needed / 1e9:.1f} GB to train, and there are {memory / 1e9:.1f} GB: "
+            "make them smaller (encoder.widths, encoder.width, method.generator.width)"
+        )
 
 
 def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, first: int = 0) -> None:
@@ -102,7 +124,7 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
                 saved = done
             if stopping and not last:
                 progress.end_line()
-                raise Interrupted(f"stopped after step {done} of {total}; go on with: sao resume {run.folder}")
+                raise Interrupted(f"stopped after step {done} of {total}; go on with: {typed('resume', run.folder)}")
     progress.end_line()
 
 
@@ -135,7 +157,7 @@ def _draw(run: Run, method: Method, samples: Samples, config: Config, done: int)
     picture = run.samples / f"step-{done:08d}.png"
 
     def draw() -> None:
-        save_samples(picture, method, samples, config.seed)
+        save_samples(picture, method, samples, config.seed, inside=run.folder)
 
     processes.main_only(draw)
 
@@ -163,7 +185,7 @@ def _check_same(method: Method, done: int, saved: int, run: Run) -> None:
     if distributed.world_size() == 1 or distributed.same(_weights_checksum(method)):
         return
     advice = (
-        f"the last checkpoint, of step {saved}, is from before that: go on with sao resume {run.folder}, "
+        f"the last checkpoint, of step {saved}, is from before that: go on with {typed('resume', run.folder)}, "
         "and suspect a machine if it happens again"
     )
     raise Diverged(done, "the processes have different weights", advice)
@@ -188,7 +210,7 @@ def _with_advice(step: int, what: str, saved: int, run: Run) -> Diverged:
     if not saved:
         return Diverged(step, what, f"no checkpoint was made yet: {anew}")
     kept = f"the last good checkpoint, of step {saved}, is kept in {run.checkpoints}"
-    lower = f"lower the learning rates in {run.folder / 'config.yaml'} and go on with sao resume {run.folder}"
+    lower = f"lower the learning rates in {run.folder / 'config.yaml'} and go on with {typed('resume', run.folder)}"
     return Diverged(step, what, f"{kept}: {lower}, or {anew}")
 
 

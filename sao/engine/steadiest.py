@@ -5,7 +5,6 @@ starts agree and how well the clusters agree with those of the evaluation before
 Learning goes on where clusters become steadier or features spread over more directions (their effective rank).
 """
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from sao import distributed, processes
 from sao.engine import checkpoint
 from sao.engine.run import Run
 from sao.engine.watch import Watched
-from sao.files import written
+from sao.files import delete, opened, written
 from sao.methods import Method
 
 PATIENCE = 3  # evaluations without progress, after which it is said
@@ -45,14 +44,14 @@ class Steadiest:
             return None
         self._evaluated.append((step, found.scalars))
         self.clusters = found.clusters
-        with written(self._clusters_file(step)) as temporary:
+        with written(self._clusters_file(step), self._run.folder) as temporary:
             np.save(temporary, found.clusters)
         score = _score(found.scalars)
         if score is not None and (self._kept is None or score > self._kept[1]):
             saved = checkpoint.save(self._run.steadiest, method, step, keep=1)
             for later in checkpoint.steps_in(self._run.steadiest):
                 if later != saved:  # of a run that was killed after it, and went on from an earlier step
-                    shutil.rmtree(later)
+                    delete(later, self._run.folder)
             self._kept = step, score
         return self._said()
 
@@ -84,10 +83,9 @@ class Steadiest:
             if score is not None and f"step-{row['step']:08d}" in on_disk:
                 self._kept = row["step"], score
         if self._evaluated:
-            self.clusters = _clusters_in(self._clusters_file(self._evaluated[-1][0]))
+            self.clusters = _clusters_in(self._clusters_file(self._evaluated[-1][0]), self._run.folder)
 
     def _clusters_file(self, step: int) -> Path:
-        self._run.evaluations.mkdir(exist_ok=True)
         return self._run.evaluations / f"step-{step:08d}-clusters.npy"
 
 
@@ -109,10 +107,11 @@ def _number(scalars: Mapping[str, Any], name: str) -> float | None:
     return value if isinstance(value := scalars.get(name), float) else None
 
 
-def _clusters_in(path: Path) -> np.ndarray | None:
+def _clusters_in(path: Path, run: Path) -> np.ndarray | None:
     """None where nobody can read them any more."""
     try:
-        found = np.load(path, allow_pickle=False)
+        with opened(path, inside=run) as file:
+            found = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
     return found if isinstance(found, np.ndarray) and found.ndim == 1 and found.dtype == np.uint8 else None

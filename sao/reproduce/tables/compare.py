@@ -9,7 +9,7 @@ from sao.automatic import choose_options
 from sao.commands.training import check_apart, open_config_data
 from sao.config import Config, load_preset
 from sao.data.samples import Dataset
-from sao.errors import InputError
+from sao.errors import InputError, typed
 from sao.evaluation.suite import FEWEST
 from sao.reproduce.tables.cells import REFERENCE, Cell, Row, Table, applying, check_options, chosen_rows, controls
 from sao.reproduce.tables.table1 import ours, two_view_learners
@@ -43,7 +43,7 @@ def comparison(
                 f"{len(dataset.test)} samples are held out, too few to score: add --data.held_out {share:g}, or more images"
             )
         if len(dataset.train.shape) == 1:
-            raise InputError(f"{source} holds vectors, and two-view learners need images: sao train --data {source}")
+            raise InputError(f"{source} holds vectors, and two-view learners need images: {typed('train', '--data', source)}")
         for row in rows:
             if row.kind == "reference" and dataset.train.labels is None:
                 continue
