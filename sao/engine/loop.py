@@ -30,6 +30,8 @@ from sao.machine import usable_memory
 from sao.methods import Method, NonFiniteError
 from sao.methods.method import Scalars
 
+LARGE_SIZE = 1024  # of a layer; up to it no network fills a memory, and half a second of looking is saved
+
 
 class Interrupted(Exception):
     """The run was asked to stop; its state is saved."""
@@ -49,22 +51,35 @@ class Diverged(RuntimeError):
 def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method:
     """The learner of a configuration at step 0, on its device."""
     check_batch(config, len(dataset.train))
-    check_network(config, dataset, device)
-    return config.build_method(dataset.train.shape, len(dataset.train), dataset.classes).to(device)
+
+    def build() -> Method:
+        return config.build_method(dataset.train.shape, len(dataset.train), dataset.classes)
+
+    if _largest_size(config) <= LARGE_SIZE:
+        return build().to(device)
+    try:
+        _check_memory(build, device)
+        return build().to(device)
+    except (RuntimeError, MemoryError, OverflowError) as error:  # more bytes than there are, or than a number can say
+        raise InputError(f"these networks cannot be built: {str(error).splitlines()[0]}; make them smaller") from None
 
 
-def check_network(config: Config, dataset: Dataset, device: torch.device) -> None:
-    """Refuse networks that this machine cannot hold: they are built on torch's meta device first, without their memory."""
+def _largest_size(config: Config) -> int:
+    """The largest whole number among the options of the networks."""
+    values = [value for key, value in config.by_name().items() if key.startswith(("method.", "encoder."))]
+    numbers = [number for value in values for number in (value if isinstance(value, list) else [value])]
+    return max((number for number in numbers if isinstance(number, int)), default=0)
+
+
+def _check_memory(build: Callable[[], Method], device: torch.device) -> None:
+    """Refuse what this machine cannot hold: it is built on torch's meta device first, where tensors have no values."""
     try:
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said when it is built
-            outline = config.build_method(dataset.train.shape, len(dataset.train), dataset.classes)
-    except NotImplementedError:  # a method that cannot be built without values
+            needed = checkpoint.size_on_disk(build())
+    except (RuntimeError, NotImplementedError):  # it cannot be built without values
         return
-    except (RuntimeError, OverflowError) as error:  # tensors of more bytes than a number can say
-        raise InputError(f"these networks cannot be built: {str(error).splitlines()[0]}; make them smaller") from None
-    needed = checkpoint.size_on_disk(outline)
-    memory = usable_memory() if device.type != "cuda" else torch.cuda.mem_get_info(device)[1]
+    memory = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else usable_memory()
     if needed > memory:
         raise InputError(
             f"these networks need {needed / 1e9:.1f} GB to train, and there are {memory / 1e9:.1f} GB: "

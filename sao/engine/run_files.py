@@ -31,7 +31,7 @@ _FILES = re.compile(
     rf"|eval/{_STEP}-clusters\.npy"
     rf"|eval/(summary|verdict|{_STEP}-[a-z]+-[a-z]+(-on-[A-Za-z0-9._]+)?)\.json"
     r"|tensorboard/events\.out\.tfevents\.[^/]*"
-    rf"|((samples|eval)/)?{UNFINISHED}"
+    rf"|((samples|eval|{re.escape(WRITING)})/)?{UNFINISHED}"
 )
 _FOLDERS = re.compile(rf"checkpoints|steadiest|{_CHECKPOINT}|samples|eval|tensorboard|{re.escape(WRITING)}")
 

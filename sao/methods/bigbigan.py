@@ -19,7 +19,7 @@ from sao.methods.players import frozen, images_only, normal_rows
 from sao.methods.views import spread
 from sao.networks import MovingAverage
 from sao.networks.bigbigan import ImageTower, JointDiscriminator, LatentEncoder
-from sao.options import Decay, PositiveFloat, PositiveInt
+from sao.options import Decay, Depth, PositiveFloat, PositiveInt
 
 SCORES: tuple[str, ...] = ("image", "latent", "joint")
 
@@ -44,11 +44,11 @@ class Options(MethodOptions):
     generator: GeneratorOptions = Field(default=GeneratorOptions(latent_size=120), description="the network that makes samples")
     width: PositiveInt = Field(default=64, description="channels of the discriminator are multiples of it")
     joint_width: PositiveInt = Field(default=256, description="units of the discriminator's layers for latents and for pairs")
-    joint_depth: PositiveInt = Field(default=3, description="layers of each of the two")
+    joint_depth: Depth = Field(default=3, description="layers of each of the two")
     head_width: PositiveInt = Field(
         default=256, description="units of the layers between the encoder's features and its latents"
     )
-    head_depth: PositiveInt = Field(default=2, description="those layers")
+    head_depth: Depth = Field(default=2, description="those layers")
     discriminator_steps: PositiveInt = Field(
         default=2, description="updates of the discriminator in a step, on one real batch with fresh draws"
     )

@@ -15,14 +15,14 @@ from sao.methods.optimisers import AdamW
 from sao.methods.timm_import import transformer_block
 from sao.methods.views import spread
 from sao.networks.vit import PatchDecoder, VisionTransformer
-from sao.options import Decay, Fraction, NonNegativeFloat, PositiveInt, Strict
+from sao.options import Decay, Depth, Fraction, NonNegativeFloat, PositiveInt, Strict
 
 FLAT = 1e-6  # added to the variance of a patch, which may be of one colour
 
 
 class DecoderOptions(Strict):
     width: PositiveInt = Field(default=512, description="numbers in a token, a multiple of 4")
-    depth: PositiveInt = Field(default=8, description="blocks")
+    depth: Depth = Field(default=8, description="blocks")
     heads: PositiveInt = Field(default=16, description="of the attention in each block")
 
     @model_validator(mode="after")
