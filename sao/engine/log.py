@@ -20,14 +20,18 @@ class Log:
         self._metrics = self._text = self._board = None
         if folder is None:
             return
-        self._metrics = opened(folder / "metrics.jsonl", "a", encoding="utf-8")
-        self._text = opened(folder / "log.txt", "a", encoding="utf-8", errors="backslashreplace")
-        if tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
+        try:
+            self._metrics = opened(folder / "metrics.jsonl", "a", encoding="utf-8")
+            self._text = opened(folder / "log.txt", "a", encoding="utf-8", errors="backslashreplace")
+            if tensorboard:
+                from torch.utils.tensorboard import SummaryWriter
 
-            make_folder(folder / "tensorboard")
-            # What a killed process drew after its last checkpoint is drawn again.
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first + 1)
+                make_folder(folder / "tensorboard")
+                # What a killed process drew after its last checkpoint is drawn again.
+                self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first + 1)
+        except BaseException:
+            self.close()
+            raise
 
     def row(self, step: int, scalars: dict[str, float]) -> None:
         """One line of JSON. What depends on the clock is named time/…; the rest is the same for the same seed."""
