@@ -70,7 +70,7 @@ def test_a_folder_of_jpegs_from_end_to_end(tmp_path):
         < said.index("structural on data")
     )
     assert "kmeans" in said
-    assert (run / "skipped.tsv").read_text().startswith("dark/broken.jpg\t")
+    assert (run / "skipped.tsv").read_text("utf-8-sig").startswith("dark/broken.jpg\t")
     assert "1 items could not be used" in said
     config = Run(run).config
     assert structural_options(config).bank < Run(run).facts.samples // 2

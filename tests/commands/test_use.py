@@ -76,7 +76,7 @@ def test_embed_keeps_names_in_every_format(run, pictures, tmp_path, capsys):
     assert "notes.txt" in capsys.readouterr().err
     arrays = np.load(tmp_path / "f.npz", allow_pickle=False)
     assert list(arrays["names"]) == [f"{i:02d}.png" for i in range(30)]
-    with (tmp_path / "f.csv").open() as file:
+    with (tmp_path / "f.csv").open(encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == list(arrays["names"])
     np.testing.assert_allclose([float(row["f3"]) for row in rows], arrays["features"][:, 3], rtol=1e-6)
@@ -96,7 +96,7 @@ def test_class_names_are_kept_in_every_format(run, pictures, tmp_path):
         shutil.copy(path, place)
     for ending in ("npz", "csv", "parquet"):
         assert main(["embed", str(run), str(data), "-o", str(tmp_path / f"f.{ending}")]) == 0
-    with (tmp_path / "f.csv").open() as file:
+    with (tmp_path / "f.csv").open(encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     expected = [row["name"].split("/")[0] for row in rows]
     assert set(expected) == {"cats", "dogs, small"}
@@ -206,7 +206,7 @@ def test_a_name_comes_before_a_folder_of_that_name_and_says_so(run, pictures, tm
 
 
 def assignments(folder: Path) -> list[dict[str, str]]:
-    with (folder / "assignments.csv").open() as file:
+    with (folder / "assignments.csv").open(encoding="utf-8-sig") as file:
         return list(csv.DictReader(file))
 
 
