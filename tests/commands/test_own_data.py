@@ -57,7 +57,7 @@ def pictures(folder: Path, count: int = 24) -> Path:
 
 
 def names_in(path: Path) -> list[str]:
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         return [row["name"] for row in csv.DictReader(file)]
 
 

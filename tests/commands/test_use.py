@@ -112,7 +112,7 @@ def test_embed_a_single_image(run, pictures, tmp_path, capsys):
     photo = tmp_path / "photo.jpg"
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(photo)
     for path, name in ((pictures / "03.png", "03.png"), (photo, "photo.jpg")):
-        assert main(["embed", str(run), str(path), "-o", str(tmp_path / "f.npz")]) == 0
+        assert main(["embed", str(run), str(path), "-o", str(tmp_path / "f.npz"), "--overwrite"]) == 0
         assert list(np.load(tmp_path / "f.npz")["names"]) == [name]
     said = capsys.readouterr().err
     assert "images of 40x30 pixels were centre-cropped to squares and resized to 8x8" in said
@@ -121,7 +121,7 @@ def test_embed_a_single_image(run, pictures, tmp_path, capsys):
     every, one = (np.load(tmp_path / name)["features"] for name in ("all.npz", "one.npz"))
     np.testing.assert_allclose(one, every[3:4], rtol=1e-5, atol=1e-6)
     photo.write_bytes(photo.read_bytes()[:100])
-    assert main(["embed", str(run), str(photo), "-o", str(tmp_path / "f.npz")]) == 2
+    assert main(["embed", str(run), str(photo), "-o", str(tmp_path / "f.npz"), "--overwrite"]) == 2
     assert "photo.jpg: damaged" in capsys.readouterr().err
 
 
