@@ -96,9 +96,9 @@ def trial(run: Path, mutant: Mutant, command: str, folder: Path) -> str | None:
         target.write_bytes(mutant.content)
     words = {
         "eval": ["eval", str(copy), "--metrics", "effective_rank"],
-        "sample": ["sample", str(copy), "-n", "4", "-o", str(folder / "s.npy")],
+        "sample": ["sample", str(copy), "-n", "4", "-o", str(folder / "s.npy"), "--overwrite"],
         "resume": ["resume", str(copy)],
-        "embed": ["embed", str(copy), str(run.parent / "data.npz"), "-o", str(folder / "f.csv")],
+        "embed": ["embed", str(copy), str(run.parent / "data.npz"), "-o", str(folder / "f.csv"), "--overwrite"],
     }
     try:
         code, said = _ran(words[command])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from sao import __version__
-from sao.errors import InputError
+from sao.errors import InputError, printable
 
 EPILOG = """\
 first steps:
@@ -156,6 +156,8 @@ def _add_use(command: AddCommand) -> None:
     ship.add_argument("-o", "--output", required=True, help="a new folder, which every command then takes for RUN")
     ship.add_argument("--half", action="store_true", help="keep weights in 16 bits, if features and samples stay the same")
     ship.add_argument("--licence", default="not stated", help="of the weights, for the model card (default: not stated)")
+    for writer in (embed, cluster, sample, export):
+        writer.add_argument("--overwrite", action="store_true", help="replace what an earlier command wrote to this place")
 
 
 def _add_study(command: AddCommand) -> None:
@@ -280,7 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
         return importlib.import_module(f"sao.commands.{parsed.command}").run(parsed) or 0
     except InputError as error:
         if os.environ.get("RANK", "0") == "0":  # what is wrong before processes meet is wrong for all that torchrun started
-            print(f"sao: {error}", file=sys.stderr)
+            print(f"sao: {printable(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,7 @@
-"""The one exception for what a person can put right: its message is a single line that says what is wrong and what to do."""
+"""What is said to people: the one exception for what a person can put right, in one line, with names and commands escaped."""
+
+import shlex
+from typing import Any
 
 
 class InputError(ValueError):
@@ -8,3 +11,8 @@ class InputError(ValueError):
 def printable(text: str) -> str:
     """The text with control characters and undecodable bytes escaped: safe to print, to log and to write as JSON."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
+def typed(*words: Any) -> str:
+    """A command of `sao` that a person can paste into a shell, whatever its paths are called."""
+    return shlex.join(["sao", *map(str, words)])

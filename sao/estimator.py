@@ -28,7 +28,7 @@ from sao.evaluation.inputs import unit_rows
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
 from sao.evaluation.manifold import Manifold, check_algorithm, manifold_clusters
 from sao.evaluation.neighbours import majority, nearest
-from sao.files import write_text
+from sao.files import own_path, read_json, write_text, written
 from sao.methods import FeatureName, Method
 from sao.model import Model, check_feature
 from sao.training import checkpoint
@@ -187,7 +187,8 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         stored = {"parameters": parameters, "notes": self.notes_, "feature_names": names}
         write_text(run.folder / FACTS, json.dumps(stored, indent=1, default=_plain))
         arrays = {"centroids": self.cluster_centers_, "labels": self.labels_, "means": self._means, "seen": self._seen}
-        save_file(arrays, run.folder / ARRAYS)
+        with written(run.folder / ARRAYS) as temporary:
+            save_file(arrays, temporary)
         return run.folder
 
     @classmethod
@@ -196,8 +197,9 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         folder = Path(folder)
         model = models.load(folder, device)
         try:
-            stored = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-            arrays = load_file(folder / ARRAYS)
+            stored = read_json(folder / FACTS)
+            with own_path(folder / ARRAYS) as path:
+                arrays = load_file(path)
             estimator = cls(**stored["parameters"] | {"device": device})
             estimator.notes_, names = list(stored["notes"]), stored["feature_names"]
             estimator.cluster_centers_, estimator.labels_ = arrays["centroids"], arrays["labels"]

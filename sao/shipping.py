@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ from sao.config import Config, Data, Train, load_preset
 from sao.config.presets import preset_names
 from sao.data.named import NAMES
 from sao.engine.partial_method import PartialMethod
-from sao.errors import InputError
+from sao.errors import InputError, typed
 from sao.evaluation.result import read_json
+from sao.files import write_text
 from sao.methods import Use
 from sao.model import Model
 from sao.training import checkpoint
@@ -63,11 +63,10 @@ def write_copy(
             names |= needed
     if "backbone" not in kept:
         raise InputError(f"a {config.method.name} run needs more than its checkpoint holds, so it cannot be shipped")
-    folder.mkdir()
-    (folder / MARK).write_text(json.dumps({"sao": __version__, "format": FORMAT, "copy": True}) + "\n", encoding="utf-8")
-    (folder / FACTS).write_text(facts.as_text(), encoding="utf-8")
+    write_text(folder / MARK, json.dumps({"sao": __version__, "format": FORMAT, "copy": True}) + "\n")
+    write_text(folder / FACTS, facts.as_text())
     configuration.save(config, folder / CONFIG)
-    (folder / CARD).write_text(card, encoding="utf-8")
+    write_text(folder / CARD, card)
     checkpoint.save_part(folder / "checkpoints", checkpoint.some_tensors(parts.path, sorted(names)), step, kept, half)
     return kept
 
@@ -103,11 +102,11 @@ def command_of(config: Config) -> str:
             continue
         found.append((name, {key: own.get(key) for key in sorted(own | other) if own.get(key) != other.get(key)}))
     if not found:
-        return f"sao train --data {config.data.source} --method {config.method.name}"
+        return typed("train", "--data", config.data.source, "--method", config.method.name)
     name, changes = min(found, key=lambda one: len(one[1]))
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in changes.items()}
-    typed = [word for key, text in texts.items() for word in (f"--{key}", text)]
-    return shlex.join(["sao", "train", name, *typed])
+    words = [word for key, text in texts.items() for word in (f"--{key}", text)]
+    return typed("train", name, *words)
 
 
 def _comparable(config: Config) -> dict[str, Any]:
@@ -127,7 +126,7 @@ def _numbers(run: Run, step: int) -> list[str]:
     file = next((path for path in files if path.exists()), None)
     if file is None:
         return ["Not evaluated: `sao eval` of the run, before `sao ship`, fills in numbers."]
-    found = {metric["name"]: metric for metric in read_json(file) if metric["value"] is not None}
+    found = {metric["name"]: metric for metric in read_json(file, run.folder) if metric["value"] is not None}
     shown = [name for name in SHOWN if name in found]
     sides = {"learnt": "", "raw inputs": "raw/"}
     if not any(f"raw/{name}" in found for name in shown):

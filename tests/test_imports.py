@@ -30,6 +30,7 @@ LINES: list[set[str]] = [
 # Small modules that know nothing of the rest; presets and models are data.
 ANYWHERE = {
     "agreement",
+    "csv_files",
     "errors",
     "config.types",
     "config.overrides",

@@ -1,19 +1,21 @@
 """sao cluster: assignments with their cosine, and a picture of each cluster's most central images."""
 
-import csv
 from argparse import Namespace
+from contextlib import ExitStack
 from pathlib import Path
 
 from sao.commands.output import warn, writable
+from sao.csv_files import write_csv
 from sao.errors import InputError
 from sao.files import written
 
 
 def run(arguments: Namespace) -> None:
     folder = Path(arguments.output)
-    table = folder / "assignments.csv"
+    table, picture = folder / "assignments.csv", folder / "clusters.png"
     k = _count(arguments.k)
-    writable(table)
+    for target in (table, picture):
+        writable(target, arguments.overwrite)
     import sao
     from sao.commands.inputs import open_for
     from sao.engine.cluster_sheet import ClusterSheet
@@ -35,19 +37,17 @@ def run(arguments: Namespace) -> None:
     stages(f"{len(features)} samples into {k}")
     sheet = ClusterSheet.of(features, samples, k, arguments.seed, arguments.manifold)
     stages.end()
-    with written(table) as temporary, temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
-        writer = csv.writer(file)
-        writer.writerow(["name", "cluster", "cosine", "outlier"])
+    with ExitStack() as stack:  # both or none
         rows = zip(sheet.names, sheet.clusters, sheet.cosines, sheet.outliers, strict=True)
-        writer.writerows((name, int(c), f"{cosine:.6f}", int(odd)) for name, c, cosine, odd in rows)
+        cells = ((name, int(c), f"{cosine:.6f}", int(odd)) for name, c, cosine, odd in rows)
+        write_csv(stack.enter_context(written(table)), ["name", "cluster", "cosine", "outlier"], cells)
+        if sheet.pixels is not None:
+            sheet.picture().save(stack.enter_context(written(picture)))
     counts, strange = sheet.counts, int(sheet.outliers.sum())
     print(f"{len(features)} samples in {k} clusters of {counts.min()} to {counts.max()}; {table}")
     if strange:
         print(f"{strange} samples look like outliers, far from all others; the column outlier in {table} marks them")
     if sheet.pixels is not None:
-        picture = folder / "clusters.png"
-        with written(picture) as temporary:
-            sheet.picture().save(temporary)
         without = ", without outliers" if strange else ""
         print(f"each row of {picture} shows the most central images of a cluster{without}")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sao.commands.output import warn, writable
+from sao.csv_files import write_csv
 from sao.errors import InputError
 from sao.files import written
 
@@ -21,7 +22,7 @@ def run(arguments: Namespace) -> None:
     target = Path(arguments.output)
     if target.suffix not in ENDINGS:
         raise InputError(f"{target} must end in {', '.join(ENDINGS)}")
-    writable(target)
+    writable(target, arguments.overwrite)
     if target.suffix == ".parquet":
         _check_pyarrow()  # before the work, not after it
     import sao
@@ -56,15 +57,12 @@ def _npz(path: Path, names: list[str], splits: list[str] | None, features: np.nd
 
 
 def _csv(path: Path, names: list[str], splits: list[str] | None, features: np.ndarray, samples: "Samples") -> None:
-    import csv
-
     known = {"name": names, "split": splits, "label": _labels(samples)}
     columns = {title: values for title, values in known.items() if values is not None}
-    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
-        writer = csv.writer(file)
-        writer.writerow([*columns, *(f"f{i}" for i in range(features.shape[1]))])
-        for index, row in enumerate(features):
-            writer.writerow([*(values[index] for values in columns.values()), *(f"{value:.9g}" for value in row)])
+    titles = [*columns, *(f"f{i}" for i in range(features.shape[1]))]
+    of_samples = zip(*columns.values(), strict=True)
+    rows = ([*about, *(f"{value:.9g}" for value in row)] for about, row in zip(of_samples, features, strict=True))
+    write_csv(path, titles, rows)
 
 
 def _parquet(path: Path, names: list[str], splits: list[str] | None, features: np.ndarray, samples: "Samples") -> None:

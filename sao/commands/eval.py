@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sao.commands.output import warn
-from sao.errors import InputError
+from sao.errors import InputError, printable
 
 if TYPE_CHECKING:
     from sao.data.dataset import Dataset
@@ -61,7 +61,7 @@ def _evaluate_file(path: Path, names: list[str] | None, rows: int | None, argume
     assert train is not None
     plan = _plan(names, rows, arguments)
     found = _measured({LEARNT: (train, test)}, plan, arguments.seed, _begun(plan))
-    _report(found, samples, found.metrics, [], target, before, arguments.verbose)
+    _report(found, samples, found.metrics, [], target, None, before, arguments.verbose)
 
 
 def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, arguments: Namespace) -> None:
@@ -90,7 +90,8 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
     def measure() -> None:
         found = None if pairs is None else _measured(pairs, plan, arguments.seed, budget)
         generated = _generation(model, dataset, names, arguments, facts)
-        _report(found, len(dataset.train), [] if found is None else found.metrics, generated, target, before, arguments.verbose)
+        metrics, owner = [] if found is None else found.metrics, _owner(target, run)
+        _report(found, len(dataset.train), metrics, generated, target, owner, before, arguments.verbose)
         if target == run.evaluations / f"step-{model.step:08d}-backbone-ema.json":
             _refresh_page(run, model, dataset, found)
 
@@ -106,7 +107,7 @@ def _data(run: "Run", model: "Model", other: str | None) -> "Dataset":
         return open_run_data(run)[1].dataset
     opened = processes.node_first(lambda: open_split_for(model, other))
     for note in opened.notes if distributed.is_main() else []:
-        print(note)
+        print(printable(note))
     return opened.dataset
 
 
@@ -149,6 +150,7 @@ def _report(
     of_features: "list[Metric]",
     generated: "list[Metric]",
     target: Path | None,
+    owner: Path | None,
     before: list[dict],
     verbose: bool,
 ) -> None:
@@ -165,7 +167,7 @@ def _report(
     if verbose:
         print(as_protocols(metrics))
     if target is not None:
-        write_json(target, merged(before, metrics))
+        write_json(target, merged(before, metrics), owner)
         print(f"with protocols in {target}")
     if found is not None and found.verdict is not None:
         print(found.verdict.sentence)
@@ -192,11 +194,16 @@ def _before(target: Path | None, run: "Run | None" = None) -> list[dict]:
     if target is None:
         return []
     writable(target)
-    rows = read_json(target) if target.exists() else []
+    rows = read_json(target, _owner(target, run)) if target.exists() else []
     if run is not None and target.resolve().parent == run.evaluations.resolve():
         for row in rows:
             row["protocol"]["run"] = str(run.folder.resolve())
     return rows
+
+
+def _owner(target: Path, run: "Run | None") -> Path | None:
+    """The folder of the run where the file is its own."""
+    return run.folder if run is not None and target.parent == run.evaluations else None
 
 
 def _default_file(run: "Run", step: int, arguments: Namespace) -> Path:

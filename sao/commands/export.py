@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sao import __version__
-from sao.commands.output import warn, writable
+from sao.commands.output import warn, writable, writable_folder
 from sao.errors import InputError
 
 if TYPE_CHECKING:  # torch comes with it
@@ -21,10 +21,13 @@ SECONDS = 1.0  # for which each is timed
 
 def run(arguments: Namespace) -> None:
     target = Path(arguments.output)
-    from sao.export import check_can_write, whole_encoder, whole_generator, write
+    from sao.export import PLAIN_FILES, check_can_write, whole_encoder, whole_generator, write
 
     check_can_write(target)
-    writable(target / "weights.safetensors" if target.suffix == "" else target)
+    if target.suffix == "":
+        writable_folder(target, arguments.overwrite, PLAIN_FILES)
+    else:
+        writable(target, arguments.overwrite)
     import sao
 
     model = sao.load(arguments.run, device="cpu", report=warn)
@@ -39,7 +42,8 @@ def run(arguments: Namespace) -> None:
         if arguments.generator
         else f"encoder of a {model.config.method.name} run"
     )
-    difference, function = write(target, whole, inputs, f"The {what} at step {model.step}, written by sao {__version__}.")
+    described = f"The {what} at step {model.step}, written by sao {__version__}."
+    difference, function = write(target, whole, inputs, described, arguments.overwrite)
     form = "x".join(["n", *map(str, whole.example.shape[1:])])
     print(f"{whole.kind} of step {model.step} in {target}: {whole.input_name} ({form}, {inputs.dtype}) → {whole.output_name}")
     print(f"agrees with the run on {said}: the largest difference is {difference:.1e} of the largest value")

@@ -11,7 +11,7 @@ from sao.data.dataset import Dataset, Images, Samples, Standardiser, Vectors
 from sao.data.files.open import Opened, data_exists, open_data, open_for_embedding, open_path
 from sao.data.files.reading import Skipped
 from sao.data.split import held_out_rows
-from sao.errors import InputError
+from sao.errors import InputError, printable
 from sao.model import Model
 from sao.training.bar import Bar
 from sao.training.run_folder import DataFacts
@@ -134,9 +134,9 @@ def _check_there(data: str) -> None:
 def _say(notes: list[str], skipped: list[Skipped]) -> None:
     """To people: what a command writes may go to another program."""
     for note in notes:
-        print(note, file=sys.stderr)
+        print(printable(note), file=sys.stderr)
     for item in skipped[:5]:
-        print(f"skipped {item.name}: {item.reason}", file=sys.stderr)
+        print(printable(f"skipped {item.name}: {item.reason}"), file=sys.stderr)
     if len(skipped) > 5:
         print(f"… and {len(skipped) - 5} more items were skipped", file=sys.stderr)
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sao.commands.output import warn, writable
+from sao.commands.output import warn, writable, writable_folder
 from sao.errors import InputError
-from sao.files import written
+from sao.files import written, written_folder
 
+PICTURES = r"\d{6,}\.png"
 STEPS = 10  # from one end of an interpolation to the other
 
 
@@ -18,7 +19,10 @@ def run(arguments: Namespace) -> None:
     if arguments.n < 1:
         raise InputError(f"-n must be at least 1, got {arguments.n}")
     as_folder = target.suffix == ""
-    writable(target / "0.png" if as_folder else target)
+    if as_folder:
+        writable_folder(target, arguments.overwrite, PICTURES)
+    else:
+        writable(target, arguments.overwrite)
     import sao
 
     model = sao.load(arguments.run, report=warn)
@@ -35,8 +39,9 @@ def run(arguments: Namespace) -> None:
     if as_folder:
         from PIL import Image
 
-        for index, image in enumerate(values):
-            Image.fromarray(image if image.shape[2] == 3 else image[..., 0]).save(target / f"{index:06d}.png")
+        with written_folder(target, replace=arguments.overwrite) as temporary:
+            for index, image in enumerate(values):
+                Image.fromarray(image if image.shape[2] == 3 else image[..., 0]).save(temporary / f"{index:06d}.png")
     else:
         with written(target) as temporary:
             _write(temporary, values, columns=STEPS if arguments.interpolate else None)

@@ -1,7 +1,5 @@
 """sao ship: a small copy of a run to give away, with what embed, cluster and sample read, and a model card."""
 
-import os
-import shutil
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +10,7 @@ import numpy as np
 from sao.agreement import difference
 from sao.commands.output import warn
 from sao.errors import InputError
+from sao.files import written_folder
 
 if TYPE_CHECKING:  # torch comes with it
     from sao.methods import Use
@@ -38,20 +37,14 @@ def run(arguments: Namespace) -> None:
     check_no_paths(config)
     parts = model.parts
     assert parts is not None
-    temporary = target.with_name(f".{target.name}.writing-{os.getpid()}")
+    card = card_of(run, model, config, arguments.licence)
+    facts = replace(model.facts, place=None, glimpse=None)
     try:
-        temporary.parent.mkdir(parents=True, exist_ok=True)
-        card = card_of(run, model, config, arguments.licence)
-        facts = replace(model.facts, place=None, glimpse=None)
-        kept = write_copy(temporary, parts, config, facts, model.step, arguments.half, card)
-        difference = _checked(model, sao.load(temporary, device="cpu", report=warn), kept, arguments.half)
-        if target.exists():
-            target.rmdir()
-        temporary.rename(target)
+        with written_folder(target) as temporary:
+            kept = write_copy(temporary, parts, config, facts, model.step, arguments.half, card)
+            difference = _checked(model, sao.load(temporary, device="cpu", report=warn), kept, arguments.half)
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error.strerror}; choose another -o") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"step {model.step} of {run.folder} for {', '.join(kept)} in {target}, {size / 1e6:.2f} MB")
     print(f"agrees with the run on {CHECKED} samples: the largest difference is {difference:.1e} of the largest value")

@@ -7,7 +7,7 @@ from sao import config as configuration
 from sao.commands.output import exit_code
 from sao.config import Config
 from sao.config.presets import preset_names
-from sao.errors import InputError
+from sao.errors import InputError, typed
 
 
 def run(arguments: Namespace) -> int:
@@ -49,7 +49,7 @@ def _config(arguments: Namespace) -> Config:
     if preset is None:
         preset = "digits" if arguments.source is None else "own"
     elif not preset.endswith((".yaml", ".yml")) and preset not in preset_names() and Path(preset).exists():
-        raise InputError(f"{preset} is a path, not a preset: sao train --data {preset}")
+        raise InputError(f"{preset} is a path, not a preset: {typed('train', '--data', preset)}")
     return configuration.load_preset(preset, options)
 
 

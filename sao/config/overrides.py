@@ -271,7 +271,7 @@ def _parsed(text: str) -> Any:
             pass
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return text
 
 

@@ -12,6 +12,7 @@ from sao.config import overrides as dotted
 from sao.config.presets import preset_text
 from sao.config.types import Fraction, Int, PositiveFloat, PositiveInt, Strict
 from sao.errors import InputError
+from sao.files import read_text, write_text
 from sao.methods import ENCODERS, METHODS, AnyMethod, Context, EncoderOptions, Method, structural
 from sao.randomness import derived_seed
 
@@ -171,13 +172,15 @@ def _drop_unusable_encoder(values: dict[str, Any]) -> None:
 
 def save(config: Config, path: Path) -> None:
     values = {"format": FORMAT, **config.model_dump(mode="json")}
-    path.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    write_text(path, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 
 def load(path: Path) -> Config:
     """A configuration that `save` wrote."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
+    except InputError:  # of a link
+        raise
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
     values = _mapping(text, str(path))
@@ -202,6 +205,8 @@ def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
 def _mapping(text: str, origin: str) -> dict[str, Any]:
     try:
         values = yaml.safe_load(text)
+    except RecursionError:
+        raise InputError(f"{origin} is nested too deeply to be a configuration") from None
     except yaml.YAMLError as error:
         raise InputError(f"{origin} cannot be read as YAML: {' '.join(str(error).split())}") from None
     if values is not None and not isinstance(values, dict):

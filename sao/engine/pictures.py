@@ -12,6 +12,7 @@ from torch import Tensor
 from sao.agreement import check_finite
 from sao.data.dataset import Images, Samples
 from sao.engine.features import BROKEN
+from sao.files import written
 from sao.methods import Generative, Method, generative
 from sao.randomness import generator
 
@@ -34,17 +35,20 @@ def decoded(maker: Generative, latents: Tensor, shape: Sequence[int], device: to
     return found
 
 
-def save_samples(path: Path, method: Method, like: Samples, seed: int, count: int = 64) -> Path | None:
+def save_samples(
+    path: Path, method: Method, like: Samples, seed: int, count: int = 64, inside: Path | None = None
+) -> Path | None:
     """A picture of samples from fixed latents, so that pictures of different steps can be compared; None if none are made."""
     maker = generative(method)
     if maker is None:
         return None
     latents = torch.randn(count, *maker.latent_shape, generator=generator(seed, "samples"))
     drawn = decoded(maker, latents, like.shape, next(method.parameters()).device)
-    if isinstance(like, Images):
-        save_grid(path, to_pixels(drawn))
-    else:
-        save_scatter(path, drawn.cpu().numpy(), like.inputs(slice(0, 4 * count)).numpy())
+    with written(path, inside) as temporary:
+        if isinstance(like, Images):
+            save_grid(temporary, to_pixels(drawn))
+        else:
+            save_scatter(temporary, drawn.cpu().numpy(), like.inputs(slice(0, 4 * count)).numpy())
     return path
 
 
@@ -64,7 +68,6 @@ def save_grid(
 
     `titles` stand to the left of the rows.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     grid(pixels, columns, smallest, titles).save(path)
 
 
@@ -102,5 +105,4 @@ def save_scatter(path: Path, drawn: np.ndarray, real: np.ndarray) -> None:
     axes.scatter(real[:, 0], real[:, second], s=4, color="0.75", label="real")
     axes.scatter(drawn[:, 0], drawn[:, second], s=6, color="C3", label="generated")
     axes.legend(loc="upper right", fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)

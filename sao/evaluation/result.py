@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from sao import files
 from sao.errors import InputError
 from sao.files import write_text
 
@@ -52,29 +53,25 @@ def accuracy(name: str, right: Any, protocol: Mapping[str, Any]) -> Metric:
     return Metric(name, float(shares.mean()), float(shares.std()) if shares.ndim else None, dict(protocol), right)
 
 
-def write_json(path: str | os.PathLike, metrics: Iterable[Metric]) -> None:
-    """Write the metrics as a JSON list; a reader sees the old file or the new one, never half of either."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+def write_json(path: str | os.PathLike, metrics: Iterable[Metric], inside: Path | None = None) -> None:
+    """Write the metrics as a JSON list; a reader sees the old file or the new one. `inside`: of the run that owns the file."""
     # JSON has no word for infinity or NaN; null is what every reader understands.
     rows = [{"name": m.name, "value": _finite(m.value), "std": _finite(m.std), "protocol": m.protocol} for m in metrics]
     text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_text(path, text)
+    write_text(Path(path), text, inside=inside)
 
 
-def read_json(path: str | os.PathLike) -> list[dict[str, Any]]:
+def read_json(path: str | os.PathLike, inside: Path | None = None) -> list[dict[str, Any]]:
     """What `write_json` wrote."""
     try:
-        rows = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse)
+        rows = files.read_json(Path(path).resolve() if inside is None else Path(path), inside)
         if not isinstance(rows, list) or not all(map(_is_metric, rows)):
             raise ValueError("no list of metrics")
-    except (OSError, ValueError, RecursionError):
+    except InputError:  # of a link
+        raise
+    except (OSError, ValueError):
         raise InputError(f"{path} is there and holds no metrics: remove it, or choose another -o") from None
     return rows
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _is_metric(row: Any) -> bool:

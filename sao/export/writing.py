@@ -20,6 +20,7 @@ from sao.files import written, written_folder
 from sao.networks.cpu import portable
 
 ENDINGS = {".onnx": "ONNX", ".pt2": "a torch.export program", "": "a folder of plain PyTorch"}
+PLAIN_FILES = r"weights\.safetensors|encoder\.py|generator\.py"  # of a folder of plain PyTorch
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 OPSET = 20
 
@@ -33,12 +34,13 @@ def check_can_write(target: Path) -> None:
     missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if target.suffix == ".onnx" and missing:
         raise InputError(f"writing .onnx needs {', '.join(missing)}: pip install 'sao[export]', or write .pt2 or a folder")
-    if target.suffix == "" and target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(f"{target} exists and is not an empty folder: choose another -o")
 
 
-def write(target: Path, whole: Whole, inputs: np.ndarray, description: str) -> tuple[float, Run]:
-    """Write the file or folder if it agrees with `sao` on these inputs; the largest difference, and what runs the file."""
+def write(target: Path, whole: Whole, inputs: np.ndarray, description: str, overwrite: bool = False) -> tuple[float, Run]:
+    """Write the file or folder if it agrees with `sao` on these inputs; the largest difference, and what runs the file.
+
+    A folder that is there is replaced only with `overwrite`, or if it is empty.
+    """
     check_can_write(target)
     with _quiet():
         match target.suffix:
@@ -47,7 +49,7 @@ def write(target: Path, whole: Whole, inputs: np.ndarray, description: str) -> t
             case ".pt2":
                 return _write_file(target, whole, inputs, _save_program, open_program)
             case _:
-                return _write_folder(target, whole, inputs, description)
+                return _write_folder(target, whole, inputs, description, overwrite)
 
 
 def program_of(module: torch.nn.Module, example: torch.Tensor) -> ExportedProgram:
@@ -66,8 +68,8 @@ def _write_file(
     return difference, run
 
 
-def _write_folder(target: Path, whole: Whole, inputs: np.ndarray, description: str) -> tuple[float, Run]:
-    with written_folder(target) as temporary:
+def _write_folder(target: Path, whole: Whole, inputs: np.ndarray, description: str, overwrite: bool) -> tuple[float, Run]:
+    with written_folder(target, replace=overwrite) as temporary:
         program = _explained(whole, lambda: program_of(whole.network, _network_example(whole)))
         run = write_folder(temporary, whole, program, description)
         difference = check(whole, run, inputs)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from torch import nn
 
-from sao.config.types import Decay, Int, PositiveInt, Strict
+from sao.config.types import Decay, Depth, Int, PositiveInt, Strict
 from sao.errors import InputError
 from sao.methods.diffusers_import import import_unet
 from sao.methods.timm_import import transformer_block
@@ -48,7 +48,7 @@ class ResNetOptions(AnyEncoderOptions):
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] | None = Field(
         default=None, description="channels of each stage; null: the paper's for the image size"
     )
-    blocks: PositiveInt = Field(default=2, description="residual blocks in each stage")
+    blocks: Depth = Field(default=2, description="residual blocks in each stage")
     norm: Literal["group", "batch"] = Field(
         default="group", description="group: the paper's; batch: torchvision's, with strides and a norm after each convolution"
     )
@@ -73,7 +73,7 @@ class PerceptronOptions(AnyEncoderOptions):
 
     name: Literal["perceptron"] = "perceptron"
     width: PositiveInt = Field(default=128, description="units of each layer")
-    depth: PositiveInt = Field(default=2, description="residual layers")
+    depth: Depth = Field(default=2, description="residual layers")
 
     def build(self, shape: Shape) -> Encoder:
         if len(shape) != 1:
@@ -103,7 +103,7 @@ class ViTOptions(AnyEncoderOptions):
         default=None, description="pixels a side of a patch; null: 4 at 32x32, 8 at 128x128, and the like at other sizes"
     )
     width: PositiveInt = Field(default=384, description="numbers in a token, a multiple of 4")
-    depth: PositiveInt = Field(default=12, description="blocks")
+    depth: Depth = Field(default=12, description="blocks")
     heads: PositiveInt = Field(default=12, description="of the attention in each block")
 
     @model_validator(mode="after")
@@ -127,7 +127,7 @@ class UNetOptions(AnyEncoderOptions):
     multipliers: Annotated[tuple[PositiveInt, ...], Field(min_length=2)] | None = Field(
         default=None, description="of the channels in each level; null: [1, 2, 2, 2], or fewer that end in a map of 4x4 or more"
     )
-    blocks: PositiveInt = Field(default=2, description="residual blocks in each level downwards; upwards there is one more")
+    blocks: Depth = Field(default=2, description="residual blocks in each level downwards; upwards there is one more")
     attention: tuple[PositiveInt, ...] = Field(
         default=(16,), description="sides of the maps that attend to themselves; that in the middle always does"
     )
@@ -175,7 +175,7 @@ class GeneratorOptions(Strict):
     """BigGAN-deep without classes for images, a perceptron for vectors."""
 
     width: PositiveInt = Field(default=128, description="channels are multiples of it; for vectors the units of a layer")
-    depth: PositiveInt = Field(default=2, description="blocks at each resolution; for vectors the number of layers")
+    depth: Depth = Field(default=2, description="blocks at each resolution; for vectors the number of layers")
     latent_size: PositiveInt = Field(default=128, description="numbers in a latent vector")
     falling: bool = Field(
         default=False, description="halve the channels as the image grows, below 64x64 too: faster; false: the paper's"

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sao import distributed
-from sao.config.types import Decay, PositiveFloat, PositiveInt
+from sao.config.types import Decay, Depth, PositiveFloat, PositiveInt
 from sao.data.augmentation import Augmentation
 from sao.methods.architecture import GeneratorOptions, encoder_for, image_shape
 from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars, total
@@ -44,11 +44,11 @@ class Options(MethodOptions):
     generator: GeneratorOptions = Field(default=GeneratorOptions(latent_size=120), description="the network that makes samples")
     width: PositiveInt = Field(default=64, description="channels of the discriminator are multiples of it")
     joint_width: PositiveInt = Field(default=256, description="units of the discriminator's layers for latents and for pairs")
-    joint_depth: PositiveInt = Field(default=3, description="layers of each of the two")
+    joint_depth: Depth = Field(default=3, description="layers of each of the two")
     head_width: PositiveInt = Field(
         default=256, description="units of the layers between the encoder's features and its latents"
     )
-    head_depth: PositiveInt = Field(default=2, description="those layers")
+    head_depth: Depth = Field(default=2, description="those layers")
     discriminator_steps: PositiveInt = Field(
         default=2, description="updates of the discriminator in a step, on one real batch with fresh draws"
     )

@@ -153,7 +153,7 @@ def _rebuilt(source: str, context: Context) -> Generative:
         given = values["encoder"]
         encoder = None if given is None else ENCODERS[given["name"]].model_validate(given)
         seed = int(values["seed"])
-    except (ValueError, LookupError, TypeError, ValidationError):
+    except (ValueError, LookupError, TypeError, ValidationError, RecursionError):
         raise InputError("method.source does not describe a run: leave it out, and set --method.generator") from None
     of_other = Context(context.shape, MANY, context.batch, context.steps, seed, context.classes, encoder)  # pyright: ignore[reportArgumentType]
     maker = generative(method.build(of_other))

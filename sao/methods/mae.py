@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from sao import distributed, randomness
-from sao.config.types import Decay, Fraction, NonNegativeFloat, PositiveInt, Strict
+from sao.config.types import Decay, Depth, Fraction, NonNegativeFloat, PositiveInt, Strict
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods.architecture import ViTOptions, check_tokens
@@ -22,7 +22,7 @@ FLAT = 1e-6  # added to the variance of a patch, which may be of one colour
 
 class DecoderOptions(Strict):
     width: PositiveInt = Field(default=512, description="numbers in a token, a multiple of 4")
-    depth: PositiveInt = Field(default=8, description="blocks")
+    depth: Depth = Field(default=8, description="blocks")
     heads: PositiveInt = Field(default=16, description="of the attention in each block")
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sao.config.overrides import nearest
-from sao.errors import InputError
+from sao.errors import InputError, typed
 
 FOLDER = Path(__file__).parent
 CONFIG = "config.yaml"  # that of a run, which every model has too
@@ -27,5 +27,5 @@ def run_folder(run: str | Path, report: Callable[[str], None] | None = None) -> 
     there_are = f"there are {', '.join(names)}" if names else "there are none"
     raise InputError(
         f"{run} is not a run, and no model of that name comes with sao{nearest(str(run), names)}: {there_are}; "
-        f"`sao train --out {run}` makes a run"
+        f"`{typed('train', '--out', run)}` makes a run"
     )

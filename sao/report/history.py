@@ -2,8 +2,10 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
+from sao import files
 from sao.config import Config
 from sao.evaluation.comparison import LEVEL
 from sao.evaluation.result import read_json
@@ -77,7 +79,7 @@ def metrics(run: Run, step: int) -> list[dict[str, Any]]:
     for name in ("summary", f"step-{step:08d}-backbone-ema"):
         path = run.evaluations / f"{name}.json"
         if path.exists():
-            found.update({row["name"]: row for row in read_json(path)})
+            found.update({row["name"]: row for row in read_json(path, run.folder)})
     words = []
     for row in found.values():
         of, _, name = row["name"].rpartition("/")
@@ -89,7 +91,7 @@ def metrics(run: Run, step: int) -> list[dict[str, Any]]:
 def rows_of(run: Run) -> list[dict[str, Any]]:
     """Rows of metrics.jsonl; what a kill cut short is left out."""
     rows = []
-    text = run.metrics.read_text(encoding="utf-8", errors="replace") if run.metrics.exists() else ""
+    text = files.read_text(run.metrics, errors="replace", most=None) if run.metrics.exists() else ""
     for line in text.splitlines():
         try:
             row = json.loads(line)
@@ -150,7 +152,7 @@ def pictures(run: Run) -> list[dict[str, Any]]:
     """Generated samples over time: the same latents at steps from the first to the last."""
     paths = evenly(sorted(run.samples.glob("step-*.png")), MOST_PICTURES)
     while True:
-        shown = [{"step": int(path.stem.removeprefix("step-")), "uri": picture(path.read_bytes())} for path in paths]
+        shown = [{"step": int(path.stem.removeprefix("step-")), "uri": picture(_content(path, run))} for path in paths]
         if len(paths) <= 2 or sum(len(one["uri"]) for one in shown) <= PICTURE_BYTES:
             return shown
         paths = evenly(paths, len(paths) // 2)
@@ -159,14 +161,19 @@ def pictures(run: Run) -> list[dict[str, Any]]:
 def verdict(run: Run, step: int) -> dict[str, Any] | None:
     """The sentence that the last evaluation of this step ended in."""
     try:
-        found = json.loads((run.evaluations / "verdict.json").read_text(encoding="utf-8"))
+        found = files.read_json(run.evaluations / "verdict.json", run.folder)
         whole = isinstance(found["sentence"], str) and found["better"] in (True, False, None)
         if not whole or found["step"] != step:
             return None
         claim, reasons = claim_of(found["sentence"])
         return found | {"claim": claim, "reasons": reasons}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _content(path: Path, run: Run) -> bytes:
+    with files.opened(path, inside=run.folder) as file:
+        return file.read()
 
 
 def compared(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from sao.config import Config, load_preset
 from sao.config.auto import choose_options
 from sao.data.dataset import Dataset
-from sao.errors import InputError
+from sao.errors import InputError, typed
 from sao.evaluation.suite import FEWEST
 from sao.reproduce.rows import REFERENCE, Row, StudyRun, Table, applying, check_options, chosen_rows, controls
 from sao.reproduce.table1 import ours, two_view_learners
@@ -43,7 +43,7 @@ def comparison(
                 f"{len(dataset.test)} samples are held out, too few to score: add --data.held_out {share:g}, or more images"
             )
         if len(dataset.train.shape) == 1:
-            raise InputError(f"{source} holds vectors, and two-view learners need images: sao train --data {source}")
+            raise InputError(f"{source} holds vectors, and two-view learners need images: {typed('train', '--data', source)}")
         for row in rows:
             if row.kind == "reference" and dataset.train.labels is None:
                 continue

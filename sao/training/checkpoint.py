@@ -7,10 +7,9 @@ checkpoints/step-00001234/method.safetensors      parameters, averages and buffe
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
-from sao.errors import InputError
-from sao.files import written_folder
+from sao.errors import InputError, typed
+from sao.files import delete, opened, own_path, read_json, write_text, written_folder
 from sao.methods import Method
 
 FORMAT = 1
@@ -36,17 +35,18 @@ def save(folder: Path, method: Method, step: int, keep: int) -> Path:
     }
     try:
         for unfinished in folder.glob(".*writing-*"):  # of a process that was killed
-            shutil.rmtree(unfinished)
-        with written_folder(target) as temporary:
+            delete(unfinished, folder.parent)
+        with written_folder(target, folder.parent) as temporary:
             for name, content in tensors.items():
                 save_file(content, temporary / name)
-            state = {"format": FORMAT, "step": step, "checksums": {name: _checksum(temporary / name) for name in tensors}}
-            (temporary / STATE).write_text(json.dumps(state, indent=1))
+            checksums = {name: _checksum(temporary / name) for name in tensors}
+            state = {"format": FORMAT, "step": step, "checksums": checksums}
+            write_text(temporary / STATE, json.dumps(state, indent=1), inside=folder.parent)
             if target.exists():  # a damaged one, whose steps were made again
-                shutil.rmtree(target)
+                delete(target, folder.parent)
         # One that is newer than this was damaged and passed over: it must not push a good one out.
         for old in [path for path in steps_in(folder) if path.name <= target.name][:-keep]:
-            shutil.rmtree(old)
+            delete(old, folder.parent)
     except (OSError, SafetensorError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
         raise InputError(f"checkpoint {target} cannot be written ({reason}); those before it are kept") from None
@@ -56,16 +56,17 @@ def save(folder: Path, method: Method, step: int, keep: int) -> Path:
 def save_part(folder: Path, tensors: dict[str, Tensor], step: int, uses: Sequence[str], half: bool) -> None:
     """A checkpoint of that alone what these uses of a method read; half: floating-point numbers in half of the bits."""
     target = folder / _name(step)
-    target.mkdir(parents=True)
     kept = {name: value.half() if half and value.is_floating_point() else value for name, value in tensors.items()}
-    save_file(kept, target / METHOD)
-    state = {"format": FORMAT, "step": step, "checksums": {METHOD: _checksum(target / METHOD)}, "uses": list(uses)}
-    (target / STATE).write_text(json.dumps(state, indent=1) + "\n")
+    with written_folder(target, folder.parent) as temporary:
+        save_file(kept, temporary / METHOD)
+        checksums = {METHOD: _checksum(temporary / METHOD)}
+        state = {"format": FORMAT, "step": step, "checksums": checksums, "uses": list(uses)}
+        write_text(temporary / STATE, json.dumps(state, indent=1) + "\n", inside=folder.parent)
 
 
 def uses_of(path: Path) -> list[str] | None:
     """What a part of a checkpoint can be used for; None for a whole one."""
-    return _explained(path, lambda: json.loads((path / STATE).read_text()).get("uses"))
+    return _explained(path, lambda: _state(path).get("uses"))
 
 
 def load_latest(folder: Path, method: Method, report: Callable[[str], None]) -> int:
@@ -85,7 +86,7 @@ def latest(folder: Path, report: Callable[[str], None], use: Callable[[Path], T]
     if not reasons:
         raise InputError(
             f"{folder.parent} has no checkpoint yet: wait until the training that makes it has written its first "
-            f"(log.checkpoint_every), or go on with `sao resume {folder.parent}`"
+            f"(log.checkpoint_every), or go on with `{typed('resume', folder.parent)}`"
         )
     raise InputError(
         f"there is no usable checkpoint in {folder} ({'; '.join(reasons)}): start again with `sao train … --overwrite`"
@@ -94,7 +95,7 @@ def latest(folder: Path, report: Callable[[str], None], use: Callable[[Path], T]
 
 def load(path: Path, method: Method) -> int:
     step = checked_step(path, (METHOD, OPTIMISERS))
-    tensors, moments = (_explained(path, lambda name=name: load_file(path / name)) for name in (METHOD, OPTIMISERS))
+    tensors, moments = (_explained(path, lambda name=name: _loaded(path / name)) for name in (METHOD, OPTIMISERS))
     try:
         method.load_state_dict(tensors)
         _load_moments(method.optimisers, moments)
@@ -107,7 +108,7 @@ def checked_step(path: Path, names: Sequence[str]) -> int:
     """The step of a checkpoint of which these files are whole."""
 
     def checked() -> int:
-        state = json.loads((path / STATE).read_text())
+        state = _state(path)
         format_, step, checksums = state["format"], int(state["step"]), state["checksums"]
         for name in names:
             if _checksum(path / name) != checksums[name]:
@@ -123,7 +124,7 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Of parameters, averages and buffers; none of them is read."""
 
     def read() -> dict[str, tuple[int, ...]]:
-        with safe_open(path / METHOD, "pt") as file:
+        with own_path(path / METHOD, _run_of(path)) as opened_path, safe_open(opened_path, "pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
     return _explained(path, read)
@@ -133,7 +134,7 @@ def some_tensors(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
     """Some of the parameters, averages and buffers; the others are not read."""
 
     def read() -> dict[str, Tensor]:
-        with safe_open(path / METHOD, "pt") as file:
+        with own_path(path / METHOD, _run_of(path)) as opened_path, safe_open(opened_path, "pt") as file:
             return {name: file.get_tensor(name) for name in names}
 
     return _explained(path, read)
@@ -200,6 +201,20 @@ def _reason(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").hexdigest()
+def _run_of(path: Path) -> Path:
+    """The folder of the run that a checkpoint, RUN/checkpoints/step-…, is in."""
+    return path.parents[1]
+
+
+def _state(path: Path) -> dict[str, Any]:
+    return read_json(path / STATE, _run_of(path))
+
+
+def _loaded(file: Path) -> dict[str, Tensor]:
+    with own_path(file, _run_of(file.parent)) as path:
+        return load_file(path)
+
+
+def _checksum(file: Path) -> str:
+    with opened(file, inside=_run_of(file.parent)) as content:
+        return hashlib.file_digest(content, "blake2b").hexdigest()

@@ -8,7 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from sao.errors import InputError
+from sao.errors import InputError, printable
+from sao.files import make_folder, opened
 from sao.training.bar import Bar
 
 BAR_LENGTH = 20  # letters
@@ -29,13 +30,18 @@ class Log:
         self._metrics = self._text = self._board = None
         if folder is None:
             return
-        self._metrics = (folder / "metrics.jsonl").open("a", encoding="utf-8")
-        self._text = (folder / "log.txt").open("a", encoding="utf-8")
-        if tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
+        try:
+            self._metrics = opened(folder / "metrics.jsonl", "a", encoding="utf-8")
+            self._text = opened(folder / "log.txt", "a", encoding="utf-8", errors="backslashreplace")
+            if tensorboard:
+                from torch.utils.tensorboard import SummaryWriter
 
-            # What a killed process drew after its last checkpoint is drawn again.
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first + 1)
+                make_folder(folder / "tensorboard")
+                # What a killed process drew after its last checkpoint is drawn again.
+                self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first + 1)
+        except BaseException:
+            self.close()
+            raise
 
     def row(self, step: int, scalars: dict[str, float]) -> None:
         """One line of JSON. What depends on the clock is named time/…; the rest is the same for the same seed."""
@@ -60,16 +66,17 @@ class Log:
             raise FolderGone(step)
 
     def say(self, line: str) -> None:
+        """One line, with control characters escaped: names of data and folders may be a stranger's."""
         if self._text is None:
             return
-        print(line, flush=True)
+        print(printable(line), flush=True)
         self.note(line)
 
     def note(self, line: str) -> None:
         """A line for log.txt alone."""
         if self._text is None:
             return
-        self._text.write(time.strftime("%Y-%m-%d %H:%M:%S ") + line + "\n")
+        self._text.write(time.strftime("%Y-%m-%d %H:%M:%S ") + printable(line) + "\n")
         self._text.flush()
 
     def close(self) -> None:
@@ -140,7 +147,7 @@ class Stages:
         if not self.shown or (not self.terminal and now - self.last < self.every):
             return
         self.last = now
-        line = f"{self.title}: {self._bar()}{stage} ({clock(now - self.started)} so far)"
+        line = f"{self.title}: {self._bar()}{printable(stage)} ({clock(now - self.started)} so far)"
         print(f"\r\x1b[2K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr, flush=True)
 
     def _bar(self) -> str:

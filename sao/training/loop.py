@@ -4,6 +4,7 @@ had happened, because every random draw is a function of the step and the checkp
 import os
 import signal
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,7 +17,8 @@ from sao.config import Config
 from sao.data.dataset import Dataset, Samples
 from sao.data.loader import Batches
 from sao.engine.pictures import save_samples
-from sao.errors import InputError
+from sao.errors import InputError, typed
+from sao.machine import usable_memory
 from sao.methods import Method, NonFiniteError
 from sao.methods.method import Scalars
 from sao.training import checkpoint
@@ -29,6 +31,8 @@ from sao.training.step import make_step
 from sao.training.validation import validate
 
 DIFFERENT = "the processes have different weights"
+
+LARGE_SIZE = 1024  # of a layer; up to it no network fills a memory, and half a second of looking is saved
 
 
 class Interrupted(Exception):
@@ -56,7 +60,40 @@ class Diverged(RuntimeError):
 def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method:
     """The learner of a configuration at step 0, on its device."""
     check_batch(config, len(dataset.train))
-    return config.build_method(dataset.train.shape, len(dataset.train), dataset.classes).to(device)
+
+    def build() -> Method:
+        return config.build_method(dataset.train.shape, len(dataset.train), dataset.classes)
+
+    if _largest_size(config) <= LARGE_SIZE:
+        return build().to(device)
+    try:
+        _check_memory(build, device)
+        return build().to(device)
+    except (RuntimeError, MemoryError, OverflowError) as error:  # more bytes than there are, or than a number can say
+        raise InputError(f"these networks cannot be built: {str(error).splitlines()[0]}; make them smaller") from None
+
+
+def _largest_size(config: Config) -> int:
+    """The largest whole number among the options of the networks."""
+    values = [value for key, value in config.by_name().items() if key.startswith(("method.", "encoder."))]
+    numbers = [number for value in values for number in (value if isinstance(value, list) else [value])]
+    return max((number for number in numbers if isinstance(number, int)), default=0)
+
+
+def _check_memory(build: Callable[[], Method], device: torch.device) -> None:
+    """Refuse what this machine cannot hold: it is built on torch's meta device first, where tensors have no values."""
+    try:
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said when it is built
+            needed = checkpoint.size_on_disk(build())
+    except (RuntimeError, NotImplementedError):  # it cannot be built without values
+        return
+    memory = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else usable_memory()
+    if needed > memory:
+        raise InputError(
+            f"these networks need {needed / 1e9:.1f} GB to train, and there are {memory / 1e9:.1f} GB: "
+            "make them smaller (encoder.widths, encoder.width, method.generator.width)"
+        )
 
 
 class Steps:
@@ -174,7 +211,7 @@ def _draw(run: Run, method: Method, samples: Samples, config: Config, done: int)
     picture = run.samples / f"step-{done:08d}.png"
 
     def draw() -> None:
-        save_samples(picture, method, samples, config.seed)
+        save_samples(picture, method, samples, config.seed, inside=run.folder)
 
     processes.main_only(draw)
 
@@ -230,14 +267,14 @@ def _advised(run: Run | None, saved: Callable[[], int]) -> Iterator[None]:
 def _advice(error: Diverged, saved: int, run: Run) -> str:
     if error.what == DIFFERENT:
         return (
-            f"the last checkpoint, of step {saved}, is from before that: go on with sao resume {run.folder}, "
+            f"the last checkpoint, of step {saved}, is from before that: go on with {typed('resume', run.folder)}, "
             "and suspect a machine if it happens again"
         )
     anew = "start again with a lower learning rate and --overwrite"
     if not saved:
         return f"no checkpoint was made yet: {anew}"
     kept = f"the last good checkpoint, of step {saved}, is kept in {run.checkpoints}"
-    lower = f"lower the learning rates in {run.folder / 'config.yaml'} and go on with sao resume {run.folder}"
+    lower = f"lower the learning rates in {run.folder / 'config.yaml'} and go on with {typed('resume', run.folder)}"
     return f"{kept}: {lower}, or {anew}"
 
 

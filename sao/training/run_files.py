@@ -4,8 +4,6 @@ A new run begins in the hidden folder .new, which appears by one rename. Before 
 old run is over, and whoever opens the folder next finishes what a kill left undone. So there is always one of the two.
 """
 
-import json
-import os
 import re
 import shutil
 import time
@@ -16,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from sao.errors import InputError
-from sao.files import UNFINISHED, sync, sync_all, written
+from sao.files import UNFINISHED, check_no_links, delete, opened, read_json, sync, sync_all, walk, written
 
 MARK = "sao-run.json"  # only sao writes it: a folder without it is never replaced
 LOCK, NEW, WRITING = "lock", ".new", ".new-writing"
@@ -33,16 +31,16 @@ _FILES = re.compile(
     rf"|eval/{_STEP}-clusters\.npy"
     rf"|eval/(summary|verdict|{_STEP}-[a-z]+-[a-z]+(-on-[A-Za-z0-9._]+)?)\.json"
     r"|tensorboard/events\.out\.tfevents\.[^/]*"
-    rf"|((samples|eval)/)?{UNFINISHED}"
+    rf"|((samples|eval|{re.escape(WRITING)})/)?{UNFINISHED}"
 )
 _FOLDERS = re.compile(rf"checkpoints|steadiest|{_CHECKPOINT}|samples|eval|tensorboard|{re.escape(WRITING)}")
 
 
-def read_mark(folder: Path) -> dict | None:
+def read_mark(folder: Path, inside: Path | None = None) -> dict | None:
     """What sao wrote into its mark, {"sao": version, "format": number}; None where there is no mark or no whole one."""
     try:
-        mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        mark = read_json(folder / MARK, inside)
+    except (OSError, ValueError):
         return None
     whole = isinstance(mark, dict) and isinstance(mark.get("sao"), str) and type(mark.get("format")) is int
     return mark if whole else None
@@ -50,14 +48,15 @@ def read_mark(folder: Path) -> dict | None:
 
 def foreign_file(folder: Path) -> Path | None:
     """The first thing in a folder that a run does not write there. A link is foreign: it may lead to anyone's files."""
-    return next((path for path in _walk(folder) if not _is_own(path, folder)), None)
+    return next((path for path in walk(folder) if not _is_own(path, folder)), None)
 
 
 @contextmanager
 def new_run(folder: Path) -> Iterator[Path]:
     """A hidden folder for the first files of a run, which replace those of the old run when the block ends well."""
     writing = folder / WRITING
-    shutil.rmtree(writing, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        delete(writing)
     writing.mkdir()
     try:
         yield writing
@@ -73,7 +72,7 @@ def new_run(folder: Path) -> Iterator[Path]:
 def settle(folder: Path) -> None:
     """Finish a replacement that a kill cut short."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while read_mark(folder / NEW) is not None:
+    while read_mark(folder / NEW, inside=folder) is not None:
         try:
             with run_lock(folder).acquire(timeout=0.1):
                 _take_place(folder)
@@ -90,33 +89,24 @@ def run_lock(folder: Path) -> FileLock:
 def _take_place(folder: Path) -> None:
     """Remove the old run and put the new one's first files there. Done twice, it does no harm: they are copied, not moved."""
     new = folder / NEW
-    if read_mark(new) is None:
+    if read_mark(new, inside=folder) is None:
         return
-    for path in sorted(_walk(folder), reverse=True):  # what is inside a folder before the folder
+    check_no_links(new)
+    for path in sorted(walk(folder), reverse=True):  # what is inside a folder before the folder
         if path == folder / LOCK or not _is_own(path, folder):
             continue
         if path.is_dir():
             with suppress(OSError):  # someone's file came into it meanwhile
                 path.rmdir()
         else:
-            path.unlink()
+            delete(path, inside=folder)
     for path in new.iterdir():
-        with written(folder / path.name) as temporary:
-            shutil.copyfile(path, temporary)
+        with opened(path, inside=folder) as first, written(folder / path.name) as temporary, temporary.open("wb") as copy:
+            shutil.copyfileobj(first, copy)
     new.rename(folder / WRITING)
-    shutil.rmtree(folder / WRITING)
+    delete(folder / WRITING)
 
 
 def _is_own(path: Path, folder: Path) -> bool:
     names = _FOLDERS if path.is_dir() else _FILES
     return not path.is_symlink() and names.fullmatch(path.relative_to(folder).as_posix()) is not None
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    """Everything below a folder; links are not followed."""
-    with os.scandir(folder) as listing:
-        children = sorted(Path(child.path) for child in listing)
-    for path in children:
-        yield path
-        if path.is_dir() and not path.is_symlink():
-            yield from _walk(path)

@@ -12,8 +12,8 @@ from filelock import Timeout
 from sao import __version__
 from sao import config as configuration
 from sao.config import Config
-from sao.errors import InputError
-from sao.files import write_text, written
+from sao.errors import InputError, typed
+from sao.files import check_no_links, make_folder, opened, read_text, write_text
 from sao.training.data_facts import DataFacts
 from sao.training.data_place import place_of, with_data_found
 from sao.training.run_files import LOCK, MARK, WRITING, foreign_file, new_run, read_mark, run_lock, settle
@@ -37,12 +37,12 @@ class Run:
             check_free(folder, overwrite)
             with new_run(folder) as writing:
                 mark = {"sao": __version__, "format": FORMAT}
-                (writing / MARK).write_text(json.dumps(mark) + "\n", encoding="utf-8")
+                write_text(writing / MARK, json.dumps(mark) + "\n", inside=folder)
                 facts = replace(facts, place=place_of(config, folder))
-                (writing / FACTS).write_text(facts.as_text(), encoding="utf-8")
+                write_text(writing / FACTS, facts.as_text(), inside=folder)
                 configuration.save(config, writing / CONFIG)
                 for name, text in (others or {}).items():
-                    (writing / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+                    write_text(writing / name, text, "backslashreplace", inside=folder)
             run.prepare(facts)
         return run
 
@@ -50,7 +50,7 @@ class Run:
         """Write what is not there yet; what is there must be of the same data."""
         with _explained(self.folder):
             for part in (self.checkpoints, self.samples, self.evaluations):
-                part.mkdir(exist_ok=True)
+                make_folder(part, self.folder)
             if not self._facts_file.exists():
                 write_text(self._facts_file, replace(facts, place=place_of(self.config, self.folder)).as_text())
         self.check_same(facts)
@@ -68,19 +68,20 @@ class Run:
         """Go on with other options, or with data that was moved."""
         with _explained(self.folder):
             write_text(self._facts_file, replace(self.facts, place=place_of(config, self.folder)).as_text())
-            with written(self.folder / CONFIG) as temporary:
-                configuration.save(config, temporary)
+            configuration.save(config, self.folder / CONFIG)
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
+        """Of a folder that may be a stranger's: one with a link in it is refused."""
         with _explained(folder, "read"):
+            check_no_links(folder)
             settle(folder)
             mark, configured = read_mark(folder), (folder / CONFIG).is_file()
             # Version 0.1 made no mark; a config.yaml alone may be anyone's.
             begun = mark is not None or any((folder / name).exists() for name in (FACTS, "metrics.jsonl", "checkpoints"))
         if not (begun and configured):
             missing = MARK if configured else CONFIG
-            raise InputError(f"{folder} is not a run: it has no {missing}; `sao train --out {folder}` makes one")
+            raise InputError(f"{folder} is not a run: it has no {missing}; `{typed('train', '--out', folder)}` makes one")
         if mark is not None and mark["format"] > FORMAT:
             raise InputError(
                 f"{folder} was written by sao {mark['sao']}, in a form that this version ({__version__}) does not know yet: "
@@ -100,6 +101,7 @@ class Run:
         with _explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
+                opened(self.folder / LOCK, "a").close()  # refuses a link, and says so better than the lock does
                 lock.acquire(timeout=0)
             except Timeout:
                 raise InputError(f"{self.folder} is in use: another process trains there; wait for it, or stop it") from None
@@ -121,7 +123,7 @@ class Run:
     @property
     def facts(self) -> DataFacts:
         try:
-            return DataFacts.from_text(self._facts_file.read_text(encoding="utf-8"))
+            return DataFacts.from_text(read_text(self._facts_file))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
             raise InputError(f"{self._facts_file} cannot be read: {reason}") from None
@@ -155,13 +157,13 @@ class Run:
         if not self.metrics.exists():
             return
         with _explained(self.folder, "read"):
-            lines = self.metrics.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+            lines = read_text(self.metrics, errors="replace", most=None).splitlines(keepends=True)
         kept = [line for line in lines if _step_of(line) <= step]
         with _explained(self.folder):
             write_text(self.metrics, "".join(kept))
 
     def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+        return [json.loads(line) for line in read_text(self.metrics, most=None).splitlines()]
 
 
 def check_free(folder: Path, overwrite: bool = False) -> None:
@@ -180,13 +182,13 @@ def check_free(folder: Path, overwrite: bool = False) -> None:
         if marked or not names:
             foreign = foreign_file(folder)
     if names and not marked:
-        old = f"; if it is a run that lost its mark, `sao resume {folder}` goes on with it" if CONFIG in names else ""
+        old = f"; if it is a run that lost its mark, `{typed('resume', folder)}` goes on with it" if CONFIG in names else ""
         raise InputError(
             f"{folder} exists and is not a run: it does not carry sao's mark, {MARK}, so nothing in it is replaced; "
             f"choose another --out{old}"
         )
     if names and not overwrite:
-        raise InputError(f"{folder} holds a run already: go on with `sao resume {folder}`, or add --overwrite")
+        raise InputError(f"{folder} holds a run already: go on with `{typed('resume', folder)}`, or add --overwrite")
     if foreign is not None:
         raise InputError(f"{foreign} is not a file of the run, and is kept: move it elsewhere, or choose another --out")
 

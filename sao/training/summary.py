@@ -10,6 +10,7 @@ from sao.data.dataset import Dataset
 from sao.data.files.objects import IN_MEMORY
 from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.engine.interrupt import interruptible
+from sao.errors import typed
 from sao.evaluation.budget import Budget
 from sao.evaluation.result import as_grid, write_json
 from sao.evaluation.verdict import Verdict
@@ -32,7 +33,7 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
     finally:
         stages.end()
     log.check(config.steps_for(len(dataset.train)))
-    write_json(run.evaluations / "summary.json", found.metrics)
+    write_json(run.evaluations / "summary.json", found.metrics, run.folder)
     if found.verdict is not None:
         write_verdict(run, config.steps_for(len(dataset.train)), found.verdict)
     log.say("")
@@ -50,10 +51,10 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
     elif pictures:
         log.say(f"look at       {pictures[-1]}")
     if config.data.source == IN_MEMORY:  # no command can name it
-        log.say(f'next          sao.load("{run.folder}").embed(data)')
+        log.say(f"next          sao.load({str(run.folder)!r}).embed(data)")
         return
-    log.say(f"next          sao eval {run.folder}")
-    log.say(f"              sao embed {run.folder} {config.data.source} -o features.npz")
+    log.say(f"next          {typed('eval', run.folder)}")
+    log.say(f"              {typed('embed', run.folder, config.data.source, '-o', 'features.npz')}")
 
 
 def rows_said(found: Evaluation, samples: int) -> str:
@@ -67,7 +68,7 @@ def rows_said(found: Evaluation, samples: int) -> str:
 def write_verdict(run: Run, step: int, verdict: Verdict) -> None:
     """For the report, which may be made later."""
     found = {"step": step, "better": verdict.better, "sentence": verdict.sentence}
-    write_text(run.evaluations / "verdict.json", json.dumps(found, ensure_ascii=False) + "\n")
+    write_text(run.evaluations / "verdict.json", json.dumps(found, ensure_ascii=False) + "\n", inside=run.folder)
 
 
 def _report(run: Run, config: Config, dataset: Dataset, method: Method) -> Path | None:

@@ -18,10 +18,12 @@ from sao import config as configuration
 from sao import distributed, processes
 from sao.config import Config
 from sao.config.auto import choose_options_and_time
+from sao.csv_files import tsv_text
 from sao.data.dataset import Dataset
 from sao.data.files.open import Opened
 from sao.data.files.reading import Readable
-from sao.errors import InputError
+from sao.errors import InputError, printable, typed
+from sao.files import read_text
 from sao.methods import Method
 from sao.model import Model
 from sao.other_runs import begin, with_other_runs
@@ -154,8 +156,8 @@ def _made_by_this_launch(out: Path) -> bool:
     """torchrun restarts its workers with the command they began with: then `train` goes on with the run that it made."""
     launch = processes.launch_id()
     try:
-        return launch is not None and Run.open(out).folder.joinpath(LAUNCH).read_text() == launch
-    except (InputError, OSError):
+        return launch is not None and read_text(Run.open(out).folder / LAUNCH) == launch
+    except (ValueError, OSError):
         return False
 
 
@@ -175,7 +177,7 @@ def _build_and_warn(config: Config, dataset: Dataset) -> Method:
         warnings.simplefilter("always")
         method = build(config, dataset)
     for warning in caught if distributed.is_main() else []:
-        print(f"sao: warning: {warning.message}", file=sys.stderr)
+        print(f"sao: warning: {printable(str(warning.message))}", file=sys.stderr)
     return method
 
 
@@ -184,7 +186,7 @@ def _create(out: Path, config: Config, opened: Opened, overwrite: bool) -> None:
     if (launch := processes.launch_id()) is not None:
         others[LAUNCH] = launch
     if opened.skipped:
-        others[SKIPPED] = "".join(f"{item.name}\t{item.reason}\n" for item in opened.skipped)
+        others[SKIPPED] = tsv_text((item.name, item.reason) for item in opened.skipped)
     Run.create(out, config, facts_of(opened), overwrite, others)
 
 
@@ -215,17 +217,17 @@ def _finish(run: Run, config: Config, opened: Opened, method: Method, first: int
             train(run, config, opened.dataset, method, log, first)
             processes.main_only(lambda: print_summary(run, config, opened.dataset, method, log, time.monotonic() - started))
         except Interrupted as stop:
-            log.say(f"{stop}; go on with: sao resume {run.folder}")
+            log.say(f"{stop}; go on with: {typed('resume', run.folder)}")
             raise
         except KeyboardInterrupt:  # the second Ctrl-C, or one while the table is made
-            log.say(f"interrupted; go on with: sao resume {run.folder}")
+            log.say(f"interrupted; go on with: {typed('resume', run.folder)}")
             raise
         except Diverged as error:
             log.note(str(error))
             raise
         except distributed.Lost as error:
             log.note(str(error))
-            raise distributed.Lost(f"{error}; go on with: sao resume {run.folder}") from None
+            raise distributed.Lost(f"{error}; go on with: {typed('resume', run.folder)}") from None
 
 
 @contextmanager
@@ -241,7 +243,7 @@ def _writing(run: Run, config: Config, facts: DataFacts, method: Method, first: 
         raise
     except OSError as error:
         reason = error.strerror or error
-        raise InputError(f"{run.folder} cannot be written ({reason}); go on with: sao resume {run.folder}") from None
+        raise InputError(f"{run.folder} cannot be written ({reason}); go on with: {typed('resume', run.folder)}") from None
     finally:
         if log is not None:
             log.close()
@@ -256,4 +258,4 @@ def _rescued(folder: Path, config: Config, facts: DataFacts, method: Method, ste
         checkpoint.save(Run.create(beside, config, facts).checkpoints, method, step, keep=1)
     except InputError as error:
         return f"{gone}, and its state after step {step} could not be saved beside it: {error}"
-    return f"{gone}; its state after step {step} is saved: go on with sao resume {beside}"
+    return f"{gone}; its state after step {step} is saved: go on with {typed('resume', beside)}"

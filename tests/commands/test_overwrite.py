@@ -195,7 +195,9 @@ def _run(change: int, where: str, arguments: list[str], output: str, errors: str
         writes = event in ("os.remove", "os.rename", "os.rmdir", "os.mkdir") or (
             event == "open" and isinstance(values[2], int) and values[2] & (os.O_WRONLY | os.O_RDWR)
         )
-        if writes and str(values[0]).startswith(where) and not str(values[0]).endswith("/lock"):
+        name = values[0] if isinstance(values[0], str | Path) else ""
+        inside = str(name).startswith(where) or (name != "" and not os.path.isabs(name))  # a name in a folder that is open
+        if writes and inside and not str(name).endswith("lock"):
             seen += 1
             if seen == change:
                 os.kill(os.getpid(), signal.SIGKILL)

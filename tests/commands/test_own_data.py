@@ -57,7 +57,7 @@ def pictures(folder: Path, count: int = 24) -> Path:
 
 
 def names_in(path: Path) -> list[str]:
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         return [row["name"] for row in csv.DictReader(file)]
 
 
@@ -70,7 +70,7 @@ def test_a_folder_of_jpegs_from_end_to_end(tmp_path):
         < said.index("structural on data")
     )
     assert "kmeans" in said
-    assert (run / "skipped.tsv").read_text().startswith("dark/broken.jpg\t")
+    assert (run / "skipped.tsv").read_text("utf-8-sig").startswith("dark/broken.jpg\t")
     assert "1 items could not be used" in said
     config = Run(run).config
     assert structural_options(config).bank < Run(run).facts.samples // 2

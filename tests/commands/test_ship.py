@@ -77,7 +77,7 @@ def test_commands_take_the_name(inside, capsys):
     assert main(["sample", "tiny8", "-o", "x.png"]) == 0
     assert main(["embed", "tiny8", "black.png", "-o", "f.csv"]) == 0
     assert main(["cluster", "tiny8", "digits", "-k", "4", "-o", "groups"]) == 0
-    assert (inside / "f.csv").read_text().startswith("name,f0,")
+    assert (inside / "f.csv").read_text("utf-8-sig").startswith("name,f0,")
     with Image.open(inside / "x.png") as picture:
         assert picture.size[0] > 8
     assert (inside / "groups/assignments.csv").is_file()

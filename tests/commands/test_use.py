@@ -76,7 +76,7 @@ def test_embed_keeps_names_in_every_format(run, pictures, tmp_path, capsys):
     assert "notes.txt" in capsys.readouterr().err
     arrays = np.load(tmp_path / "f.npz", allow_pickle=False)
     assert list(arrays["names"]) == [f"{i:02d}.png" for i in range(30)]
-    with (tmp_path / "f.csv").open() as file:
+    with (tmp_path / "f.csv").open(encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == list(arrays["names"])
     np.testing.assert_allclose([float(row["f3"]) for row in rows], arrays["features"][:, 3], rtol=1e-6)
@@ -96,7 +96,7 @@ def test_class_names_are_kept_in_every_format(run, pictures, tmp_path):
         shutil.copy(path, place)
     for ending in ("npz", "csv", "parquet"):
         assert main(["embed", str(run), str(data), "-o", str(tmp_path / f"f.{ending}")]) == 0
-    with (tmp_path / "f.csv").open() as file:
+    with (tmp_path / "f.csv").open(encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     expected = [row["name"].split("/")[0] for row in rows]
     assert set(expected) == {"cats", "dogs, small"}
@@ -112,7 +112,7 @@ def test_embed_a_single_image(run, pictures, tmp_path, capsys):
     photo = tmp_path / "photo.jpg"
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(photo)
     for path, name in ((pictures / "03.png", "03.png"), (photo, "photo.jpg")):
-        assert main(["embed", str(run), str(path), "-o", str(tmp_path / "f.npz")]) == 0
+        assert main(["embed", str(run), str(path), "-o", str(tmp_path / "f.npz"), "--overwrite"]) == 0
         assert list(np.load(tmp_path / "f.npz")["names"]) == [name]
     said = capsys.readouterr().err
     assert "images of 40x30 pixels were centre-cropped to squares and resized to 8x8" in said
@@ -121,7 +121,7 @@ def test_embed_a_single_image(run, pictures, tmp_path, capsys):
     every, one = (np.load(tmp_path / name)["features"] for name in ("all.npz", "one.npz"))
     np.testing.assert_allclose(one, every[3:4], rtol=1e-5, atol=1e-6)
     photo.write_bytes(photo.read_bytes()[:100])
-    assert main(["embed", str(run), str(photo), "-o", str(tmp_path / "f.npz")]) == 2
+    assert main(["embed", str(run), str(photo), "-o", str(tmp_path / "f.npz"), "--overwrite"]) == 2
     assert "photo.jpg: damaged" in capsys.readouterr().err
 
 
@@ -206,7 +206,7 @@ def test_a_name_comes_before_a_folder_of_that_name_and_says_so(run, pictures, tm
 
 
 def assignments(folder: Path) -> list[dict[str, str]]:
-    with (folder / "assignments.csv").open() as file:
+    with (folder / "assignments.csv").open(encoding="utf-8-sig") as file:
         return list(csv.DictReader(file))
 
 

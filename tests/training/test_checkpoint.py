@@ -210,6 +210,9 @@ def test_the_size_that_is_priced_is_the_size_on_disk(folder):
 
 def test_folders_on_the_way_are_made(tmp_path):
     method = tiny.method(method="random")
+    with pytest.raises(InputError, match="cannot be written"):  # a run that was deleted is not made again
+        checkpoint.save(tmp_path / "run" / "checkpoints", method, 1, keep=1)
+    (tmp_path / "run").mkdir()
     for step in (1, 2):
         checkpoint.save(tmp_path / "run" / "checkpoints", method, step, keep=1)
     assert load(tmp_path / "run" / "checkpoints", method)[0] == 2

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sao.csv_files import original
 from sao.data.dataset import LARGEST_VALUE, usable_rows
 from sao.data.files.arrow import batches, table_start
 from sao.data.files.reading import Found, Numbers, ReadOptions, Skipped, codes_and_names
@@ -181,7 +182,7 @@ def _label_column(columns: list[str], wanted: Sequence[str] | None) -> int | Non
 def _label_text(cell: object) -> str:
     if isinstance(cell, float):
         return "" if not np.isfinite(cell) else str(int(cell)) if cell == int(cell) else str(cell)
-    return printable(str(cell).strip())
+    return printable(original(str(cell).strip()))
 
 
 def _numbers(cells: Sequence[str]) -> np.ndarray:
