@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from sao.engine.log import Log
-from sao.engine.run import Run
 
 import sao
 from sao.cli import main
-from sao.engine import checkpoint
 from sao.errors import InputError
+from sao.training import checkpoint
+from sao.training.log import Log
+from sao.training.run_folder import Run
 
 SMALL = tiny.words(train__steps=3, log__checkpoint_every=1, log__sample_every=3, log__tensorboard="true", log__evaluate_every=1)
 
