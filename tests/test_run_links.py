@@ -158,7 +158,7 @@ def test_checkpoints_of_another_run_are_neither_deleted_nor_read(run, tmp_path):
     with pytest.raises(InputError, match="is a symbolic link"):
         checkpoint.save(run / "checkpoints", method, 9, keep=1)
     with pytest.raises(InputError, match="is a symbolic link"):
-        checkpoint.load_newest(run / "checkpoints", method, lambda _: None)
+        checkpoint.load_latest(run / "checkpoints", method, lambda _: None)
     assert contents(other) == before
     assert (other / "checkpoints" / ".step-00000009.writing-1").is_dir()
 

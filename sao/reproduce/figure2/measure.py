@@ -174,7 +174,8 @@ def pull_on_points(method: Adversarial, points: np.ndarray, data: np.ndarray) ->
     fake_features, fake = network(inputs)
     keys = [F.normalize(features.detach()) for features in (real_features, fake_features)]
     # The method's own sum of terms, and not a second copy of it: the panel must show the loss that was trained.
-    loss = total(method.generator_losses(Side(real, keys[0]), Side(fake, keys[1])))
+    without_norms = real.new_empty(0)
+    loss = total(method.generator_losses(Side(real, keys[0], without_norms), Side(fake, keys[1], without_norms)))
     (gradient,) = torch.autograd.grad(loss, inputs)
     return -gradient.numpy()
 
