@@ -58,6 +58,7 @@ def test_the_reader_of_tables_gives_the_original_labels(tmp_path):
     labels = ["=a", "-b", "'=c", "@d", "ü"]
     write_csv(tmp_path / "t.csv", ["label", "f0", "f1"], ((label, i, -i) for i, label in enumerate(labels)))
     table = read_table(tmp_path / "t.csv")
+    assert table.labels is not None
     assert list(table.labels) == labels
     assert list(table.columns) == ["f0", "f1"]
 
