@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from sao.errors import InputError
 
@@ -47,7 +47,7 @@ def check_no_links(folder: Path) -> None:
             raise _special(path)
 
 
-def opened(path: Path, mode: str = "rb", inside: Path | None = None, **how: Any) -> IO[Any]:
+def opened(path: Path, mode: str = "rb", inside: Path | None = None, **how: Any) -> Any:
     """A file to read ("r", "rb") or to append to ("a"); `how` as for `open`."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT if mode.startswith("a") else os.O_RDONLY
     with _folder_of(path, inside) as folder:
