@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from sao.data.files.open import open_path
-from sao.machine import usable_cores
+from sao.runtime.machine import usable_cores
 
 SIZE = 32
 

@@ -6,7 +6,7 @@ python benchmarks/scaling.py [--preset cifar10] [--steps 3]
 import argparse
 from collections.abc import Iterator
 
-from sao.cli import choose_how_threads_wait, keep_freed_memory
+from sao.cli.main import choose_how_threads_wait, keep_freed_memory
 from sao.config import Config, load_preset
 
 BATCH = 16  # of every series but that of the batch
@@ -32,7 +32,7 @@ def series(preset: str) -> Iterator[tuple[str, str, dict[str, str]]]:
 
 
 def row(name: str, value: str, config: Config, steps: int) -> str:
-    from sao.commands.bench import for_data, measure
+    from sao.cli.bench import for_data, measure
 
     found = measure(*for_data(config), steps, literal=False)
     seconds, total = found["seconds"]["median"], sum(found["phases"].values())

@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from sao.cli import keep_freed_memory
-from sao.commands.reproduce import seeds_in
+from sao.cli.main import keep_freed_memory
+from sao.cli.reproduce import seeds_in
 from sao.config import Config, load_preset
 from sao.data.dataset import Dataset, Samples
-from sao.engine.features import extract
 from sao.errors import InputError
 from sao.evaluation import Features, evaluate
+from sao.evaluation.extract import extract
 from sao.methods import Method, structural
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sao.cli import choose_how_threads_wait, keep_freed_memory
+from sao.cli.main import choose_how_threads_wait, keep_freed_memory
 
 BLOCK = 64 * 2**20
 SIZE = 128  # of the images in the file, which are 16 images of 32x32 as well
@@ -88,9 +88,9 @@ def measure_pauses(path: Path, size: int, batch: int, steps: int, pause: float) 
     """The same where a step is a pause: what a device that computes so fast would wait."""
     import torch
 
+    from sao.core.random import batch_rows
     from sao.data.dataset import Images
     from sao.data.loader import Batches
-    from sao.randomness import batch_rows
 
     images = Images(np.load(path, mmap_mode="r").reshape(-1, size, size, 3))
     batches = Batches(images, torch.device("cpu"))

@@ -5,23 +5,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from sao.api import Model, load, train
     from sao.estimator import StructuralEmbedding
-    from sao.learning import train
-    from sao.model import Model, load
 
 __all__ = ["Model", "StructuralEmbedding", "__version__", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """Import torch and the rest when they are first asked for: `sao --help` should not wait for them."""
-    if name in ("Model", "load"):
-        from sao import model
+    if name in ("Model", "load", "train"):
+        from sao import api
 
-        return getattr(model, name)
-    if name == "train":
-        from sao import learning
-
-        return learning.train
+        return getattr(api, name)
     if name == "StructuralEmbedding":
         from sao import estimator
 

@@ -14,23 +14,23 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sao import model as models
-from sao.agreement import check_finite
+from sao import api as models
+from sao.api import Model, check_feature
 from sao.config import Config, build, load_preset
 from sao.config.auto import choose_options
+from sao.core.agreement import check_finite
 from sao.data.dataset import LARGEST_VALUE, Dataset, Images, Samples, Standardiser, Vectors
 from sao.data.files.objects import holds_pictures, pictures_of
 from sao.data.split import encode_labels
-from sao.engine.evaluate import Evaluation
-from sao.engine.features import BROKEN
 from sao.errors import InputError
+from sao.evaluation.evaluate import Evaluation
+from sao.evaluation.extract import BROKEN
 from sao.evaluation.inputs import unit_rows
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
 from sao.evaluation.manifold import Manifold, check_algorithm, manifold_clusters
 from sao.evaluation.neighbours import majority, nearest
-from sao.files import own_path, read_json, write_text, written
 from sao.methods import FeatureName, Method
-from sao.model import Model, check_feature
+from sao.runtime.files import own_path, read_json, write_text, written
 from sao.training import checkpoint
 from sao.training.device import choose_device
 from sao.training.loop import Diverged

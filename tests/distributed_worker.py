@@ -17,13 +17,14 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
-from sao import distributed, processes
+from sao.core import distributed
+from sao.core.random import batch_rows
 from sao.data.dataset import Dataset
 from sao.data.loader import Batches
 from sao.data.named import spirals
-from sao.engine.features import extract, extract_together
+from sao.evaluation.extract import extract, extract_together
 from sao.methods import Batch, Method
-from sao.randomness import batch_rows
+from sao.runtime import launch as processes
 from sao.training import checkpoint
 from sao.training.loop import new_method
 

@@ -12,8 +12,8 @@ from sao.benchmark.literal import left_out, literal
 from sao.cli import main
 from sao.config import Config, load_preset
 from sao.errors import InputError
-from sao.machine import processor_name
 from sao.methods import Batch, compiled
+from sao.runtime.machine import processor_name
 from sao.training import device
 
 SMALL = {

@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from sao.csv_files import original, tsv_text, write_csv
 from sao.data.files.tables import read_table
+from sao.runtime.csv_files import original, tsv_text, write_csv
 
 NAMES = [
     "=cmd|' /C calc'!A0",

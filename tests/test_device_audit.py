@@ -10,7 +10,7 @@ from device_audit import BESIDE_THE_BATCH, META, HostRead, LeftBehind, audited, 
 from sao.config import Config, build, load_preset
 from sao.config.presets import preset_names
 from sao.data.loader import Batches
-from sao.engine.features import extract
+from sao.evaluation.extract import extract
 from sao.methods import METHODS, Batch, Method, generative
 from sao.methods.supervised import Supervised
 from sao.networks import layers

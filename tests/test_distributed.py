@@ -17,7 +17,7 @@ import tiny
 import torch
 from safetensors.torch import load_file
 
-from sao import distributed
+from sao.core import distributed
 from sao.training import checkpoint
 
 EXACT = 1e-9  # relative, in double precision; measured: 1e-10

@@ -13,7 +13,7 @@ import documents
 import pytest
 from documents import ROOT, Reader, Wrong
 
-from sao.cli import build_parser
+from sao.cli.main import build_parser
 from sao.config import Config
 from sao.config.overrides import every_option
 from sao.config.presets import preset_names
@@ -199,7 +199,7 @@ def test_every_preset_says_its_command_and_that_command_exists():
         "<!-- needs: luck -->\n```bash\nsao presets\n```",
         "```python\nimport sao\nsao.nothing\n```",
         "<!-- takes: minutes -->\n```python\nx = = 3\n```",
-        "<!-- takes: minutes -->\n```python\nfrom sao.objectives import nothing\n```",
+        "<!-- takes: minutes -->\n```python\nfrom sao.core.objectives import nothing\n```",
         "```yaml\ntrian: {batch: 3}\n```",
         "```json\n{\n```",
         "```\nsao train\n```",
@@ -227,7 +227,7 @@ def test_the_reader_accepts_what_works(text):
     Reader().read(text)
 
 
-@pytest.mark.parametrize("code", ["sao tran", "--train.bacth", "sao/nothing.py", "sao.objectives.nothing", "make coffee"])
+@pytest.mark.parametrize("code", ["sao tran", "--train.bacth", "sao/nothing.py", "sao.core.objectives.nothing", "make coffee"])
 def test_names_that_are_not_there_are_noticed(code):
     with pytest.raises((AssertionError, AttributeError)):
         check_code(code)

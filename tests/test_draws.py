@@ -8,7 +8,7 @@ import tiny
 import torch
 from torch import Tensor
 
-from sao import randomness
+from sao.core import random as randomness
 from sao.data import adaptive
 from sao.data.augmentation import Augmentation
 from sao.data.loader import Batches

@@ -26,13 +26,13 @@ from tiny import structural_options
 
 import sao
 from sao import StructuralEmbedding
+from sao.core.memory_bank import MemoryBank
 from sao.errors import InputError
 from sao.evaluation import effective_rank
 from sao.evaluation import manifold as along
 from sao.evaluation.manifold import manifold_clusters
-from sao.memory import MemoryBank
 from sao.methods import NonFiniteError
-from sao.methods.architecture import PerceptronOptions
+from sao.methods.encoders import PerceptronOptions
 from sao.methods.structural import Structural
 from sao.networks import MovingAverage
 from sao.training.loop import Diverged

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sao.files import UNFINISHED, write_text, written, written_folder
+from sao.runtime.files import UNFINISHED, write_text, written, written_folder
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):

@@ -110,9 +110,9 @@ def late():
 
 
 def test_modules_of_a_method_are_known():
-    assert module_of_a_method("sao.methods.views.TwoViews")
+    assert module_of_a_method("sao.methods.two_view.TwoViews")
     assert module_of_a_method("sao.methods.byol")
-    assert not module_of_a_method("sao.methods.method.Method")
+    assert not module_of_a_method("sao.methods.base.Method")
     assert not module_of_a_method("sao.methods.generative")
 
 
@@ -159,7 +159,7 @@ OF_ALL_METHODS = {"method", "architecture", "health"}  # modules of their folder
 
 
 def module_of_a_method(name: str) -> bool:
-    """Whether an import is of one method's own module, or of what some of them share: sao.methods.views.TwoViews."""
+    """Whether an import is of one method's own module, or of what some of them share: sao.methods.two_view.TwoViews."""
     module = name.removeprefix("sao.methods.").split(".")[0]
     return name.startswith("sao.methods.") and (PACKAGE / "methods" / f"{module}.py").exists() and module not in OF_ALL_METHODS
 

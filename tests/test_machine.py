@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sao import machine
+from sao.runtime import machine
 
 GB = 2**30
 
@@ -62,7 +62,7 @@ def test_nothing_to_be_read_is_no_limit(container, tmp_path):
 def test_a_peak_of_memory_is_one_since_the_reset():
     """In a process of its own, whose allocator gives back what is freed."""
     script = """
-from sao.machine import peak_memory, reset_peak_memory
+from sao.runtime.machine import peak_memory, reset_peak_memory
 given_back = b"x" * 2**28
 del given_back
 reset_peak_memory()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from reference import ListBank
 from torch import Tensor
 
-from sao.memory import MemoryBank, Queue
+from sao.core.memory_bank import MemoryBank, Queue
 
 
 def rows_of(bank: MemoryBank) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:

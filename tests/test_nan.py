@@ -13,16 +13,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import sao
-from sao import agreement, smoothness
 from sao.cli import main
+from sao.core import agreement
+from sao.core import jacobian as smoothness
 from sao.data.dataset import Images
-from sao.engine.features import extract
 from sao.errors import InputError
 from sao.estimator import StructuralEmbedding
 from sao.evaluation import Features, Metric, best_kmeans, compare, evaluate, frechet_distance, kmeans, memorised, read_json, svm
 from sao.evaluation import clusters as clustered
 from sao.evaluation import outliers as outlying
 from sao.evaluation.comparison import paired
+from sao.evaluation.extract import extract
 from sao.evaluation.inputs import feature_matrix
 from sao.evaluation.kmeans import SphericalKMeans
 from sao.evaluation.neighbours import nearest

@@ -11,9 +11,9 @@ import tiny
 
 import sao
 from sao.data.dataset import Images, Vectors
-from sao.engine.cluster_sheet import ClusterSheet
-from sao.engine.evaluate import Evaluation
+from sao.evaluation.evaluate import Evaluation
 from sao.evaluation.result import Metric
+from sao.report.cluster_sheet import ClusterSheet
 
 NOTEBOOK = Path(__file__).parents[1] / "docs" / "example.ipynb"
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sao import npz
+from sao.data.files import npz
+from sao.data.files.npz import npz_names, read_npz
 from sao.data.files.open import open_data, open_path
 from sao.errors import InputError
 from sao.evaluation.features import load_features
-from sao.npz import npz_names, read_npz
 
 DOORS = {
     "a path": lambda path: open_path(path, cache_folder=path.parent / "cache"),

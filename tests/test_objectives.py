@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 from torch.nn import functional as F
 
-from sao.objectives import (
+from sao.core.objectives import (
     adversarial_hinge,
     bhattacharyya,
     gaussian_covariance,

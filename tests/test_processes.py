@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUsage]
 
-from sao import processes
 from sao.errors import InputError
+from sao.runtime import launch as processes
 
 
 def in_threads(actions: list[Callable[[], int]], a_machine: int) -> list:

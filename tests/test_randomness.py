@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from sao import randomness
-from sao.randomness import batch_rows, derived_seed, generator, names_of, normal, permuted, uniform
+from sao.core import random as randomness
+from sao.core.random import batch_rows, derived_seed, generator, names_of, normal, permuted, uniform
 
 ALL = slice(0, 64)
 

@@ -91,7 +91,12 @@ def test_every_option_is_on_its_page(site):
 
 def test_public_names_have_their_docstrings(site):
     text = (site / "api.html").read_text(encoding="utf-8")
-    for name in ("sao.model.load", "sao.learning.train", "sao.estimator.StructuralEmbedding", "sao.objectives.jensen_shannon"):
+    for name in (
+        "sao.api.load",
+        "sao.api.train",
+        "sao.estimator.StructuralEmbedding",
+        "sao.core.objectives.jensen_shannon",
+    ):
         assert f'id="{name}"' in text, name
     assert "The model of a run folder" in text
 

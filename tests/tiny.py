@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from sao.config import Config, load_preset
+from sao.core.random import batch_rows
 from sao.data.dataset import Dataset, Frames, Images
 from sao.data.loader import Batches
 from sao.data.named import digits
 from sao.methods import Batch, Method, structural
-from sao.randomness import batch_rows
 from sao.training.log import Log
 from sao.training.loop import new_method, train
 from sao.training.run_folder import DataFacts, Run
@@ -181,8 +181,8 @@ def lines_of(path: Path) -> int:
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(
     [
-        "sao.commands.train",
-        "sao.commands.resume",
+        "sao.cli.train",
+        "sao.cli.resume",
         "sao.training.trainer",
         "sklearn.datasets",
         "torch._dynamo",

@@ -11,8 +11,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from sao.cli import _split_options, choose_how_threads_wait, keep_freed_memory
-from sao.commands.reproduce import at_a_time, guarded, options_of, seeds_in, words_in
+from sao.cli.main import _split_options, choose_how_threads_wait, keep_freed_memory
+from sao.cli.reproduce import at_a_time, guarded, options_of, seeds_in, words_in
 from sao.errors import InputError
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from sao.data.dataset import Samples
-from sao.engine.features import raw_inputs
+from sao.evaluation.extract import raw_inputs
 from sao.evaluation.manifold import UMAP_NEIGHBOURS
-from sao.torchvision_import import import_torchvision
+from sao.runtime.torchvision_import import import_torchvision
 
 BATCH, EMBEDDING = 256, 10  # ClustPy's own, where its pieces are called one by one
 MOST_EPOCHS = {**dict.fromkeys(("dec", "idec", "dcn", "vade"), (100, 150)), "n2d": (100, 0)}  # ClustPy's own

@@ -12,24 +12,24 @@ from rivals import MOST_EPOCHS, Epochs, epochs_within, fit, inputs_of
 from writing import write_benchmark, write_curves
 
 from sao import config as configuration
+from sao.api import load
 from sao.data.dataset import Dataset
-from sao.engine.evaluate import ChosenRows, weights_used
-from sao.engine.features import extract
 from sao.evaluation.clusters import clustering
+from sao.evaluation.evaluate import ChosenRows, weights_used
+from sao.evaluation.extract import extract
 from sao.evaluation.features import Features
 from sao.evaluation.manifold import manifold_clustering
 from sao.evaluation.partitions import ari, matched_samples, nmi
 from sao.evaluation.result import Metric, accuracy, write_json
 from sao.evaluation.verdict import pca
-from sao.files import write_text
-from sao.machine import processor_name
 from sao.methods import Method
-from sao.model import load
 from sao.reproduce.measure import training_seconds
 from sao.reproduce.rows import StudyRun
 from sao.reproduce.runs import check_out
 from sao.reproduce.study import Study, finish_each
 from sao.reproduce.table import DIVERGED, read_result
+from sao.runtime.files import write_text
+from sao.runtime.machine import processor_name
 from sao.training.device import choose_device, set_threads
 from sao.training.log import clock
 from sao.training.loop import Diverged, new_method

@@ -10,10 +10,10 @@ import numpy as np
 from benchmark import PUBLISHED
 from matplotlib.figure import Figure
 
-from sao.files import write_text
 from sao.reproduce.measure import training_seconds
 from sao.reproduce.rows import StudyRun, Table
 from sao.reproduce.table import NOTHING, facts_of, read_result, seeds_of, summarised, validated
+from sao.runtime.files import write_text
 from sao.training.run_folder import Run
 
 # Heading, and the metrics of which each column has accuracy, NMI and ARI.

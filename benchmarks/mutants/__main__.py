@@ -1,4 +1,4 @@
-"""Wrong changes, one at a time, and whether a test notices: `make mutants`, or `python benchmarks/mutants sao/memory.py`.
+"""Wrong changes, one at a time, and whether a test notices: `make mutants`, or `python benchmarks/mutants sao/core/memory_bank.py`.
 
 Every outcome is a line of results/mutants.jsonl, so that a run can be stopped at any time and goes on where it was. A change
 that was noticed is not tried again; one that was not, when its file or its tests have changed.
@@ -23,12 +23,12 @@ from touched import Only, Touched, Watch, quickest
 ROOT = Path(__file__).parents[2]
 FOUND = ROOT / "results" / "mutants.jsonl"
 FILES = (
-    "sao/objectives.py",
-    "sao/finite.py",
-    "sao/smoothness.py",
-    "sao/memory.py",
-    "sao/randomness.py",
-    "sao/distributed.py",
+    "sao/core/objectives.py",
+    "sao/core/finite.py",
+    "sao/core/jacobian.py",
+    "sao/core/memory_bank.py",
+    "sao/core/random.py",
+    "sao/core/distributed.py",
     "sao/data/split.py",
     "sao/data/loader.py",
     "sao/training/loop.py",
@@ -45,12 +45,12 @@ LIBRARIES = "tests/methods/test_library_imports.py"
 DEFAULTS = "tests/methods/test_published_options.py"  # of every file of methods: it is quick
 ALSO = {
     "sao/training/loop.py": ["tests/test_distributed.py"],
-    "sao/randomness.py": ["tests/data/test_loader.py"],
+    "sao/core/random.py": ["tests/data/test_loader.py"],
     "sao/data/split.py": ["tests/data/test_table_files.py", "tests/data/test_arrays.py", "tests/data/test_images.py"],
-    "sao/methods/adversarial.py": [GAN_STEP, "tests/methods/test_structural.py", CONTROLS],
-    "sao/finite.py": ["tests/test_objectives.py", "tests/test_smoothness.py", "tests/test_memory.py"],
+    "sao/methods/gan.py": [GAN_STEP, "tests/methods/test_structural.py", CONTROLS],
+    "sao/core/finite.py": ["tests/test_objectives.py", "tests/test_smoothness.py", "tests/test_memory.py"],
     "sao/methods/discriminator_passes.py": [GAN_STEP, "tests/methods/test_structural.py"],
-    "sao/methods/architecture.py": [GAN_STEP, CONTROLS, "tests/config/test_config.py"],
+    "sao/methods/encoders.py": [GAN_STEP, CONTROLS, "tests/config/test_config.py"],
     "sao/methods/biggan.py": [GAN_STEP, CONTROLS],
     "sao/methods/hinge.py": [GAN_STEP],
     "sao/methods/byol.py": VIEW_LEARNERS,
@@ -58,7 +58,7 @@ ALSO = {
     "sao/methods/nnclr.py": VIEW_LEARNERS,
     "sao/methods/swav.py": VIEW_LEARNERS,
     "sao/methods/diffusion.py": ["tests/methods/test_ddpm.py"],
-    "sao/methods/method.py": [GAN_STEP, CONTROLS, "tests/methods/test_health.py", EVERY_METHOD],
+    "sao/methods/base.py": [GAN_STEP, CONTROLS, "tests/methods/test_health.py", EVERY_METHOD],
     "sao/methods/players.py": [GAN_STEP, "tests/methods/test_structural.py", EVERY_METHOD],
     "sao/methods/self_conditioned.py": ["tests/methods/test_reclustering.py", EVERY_METHOD],
     "sao/methods/stylegan2.py": [EVERY_METHOD],
@@ -67,11 +67,11 @@ ALSO = {
     "sao/methods/simclr.py": [VIEWS_STEP],
     "sao/methods/supervised.py": [VIEWS_STEP, CONTROLS],
     "sao/methods/vicreg.py": [VIEWS_STEP, CONTROLS],
-    "sao/methods/views.py": [VIEWS_STEP, "tests/methods/test_simclr.py", *VIEW_LEARNERS],
+    "sao/methods/two_view.py": [VIEWS_STEP, "tests/methods/test_simclr.py", *VIEW_LEARNERS],
     "sao/methods/__init__.py": [EVERY_METHOD, CONTROLS, "tests/config/test_config.py"],
     "sao/methods/diffusers_import.py": [LIBRARIES, "tests/methods/test_ddpm.py"],
     "sao/methods/lightly_import.py": [LIBRARIES, "tests/methods/test_simclr.py"],
-    "sao/methods/timm_import.py": [LIBRARIES, "tests/methods/test_mae.py"],
+    "sao/methods/third_party.py": [LIBRARIES, "tests/methods/test_mae.py"],
     "sao/evaluation/extractors.py": ["tests/evaluation/test_generation.py"],
     "sao/evaluation/features.py": ["tests/evaluation/test_suite.py"],
     "sao/evaluation/fidelity.py": ["tests/evaluation/test_generation.py"],
@@ -81,7 +81,7 @@ ALSO = {
     "sao/evaluation/comparison.py": ["tests/evaluation/test_verdict.py"],
     "sao/evaluation/partitions.py": ["tests/evaluation/test_clusters.py"],
 }
-SLOW = ("sao/distributed.py", "sao/training/loop.py")  # their tests start many processes: last
+SLOW = ("sao/core/distributed.py", "sao/training/loop.py")  # their tests start many processes: last
 LEAST = 5  # of a file, however small
 
 
@@ -114,7 +114,7 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     for file in arguments.files:
         if not file.startswith("sao/") or not (ROOT / file).is_file():
-            parser.error(f"{file} is no file of the package: name one as sao/memory.py")
+            parser.error(f"{file} is no file of the package: name one as sao/core/memory_bank.py")
     return arguments
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from sao.benchmark import reference
 from sao.config import Config
 from sao.methods import structural
-from sao.methods.method import Batch, Context, total
+from sao.methods.base import Batch, Context, total
 from sao.networks import Generator
 from sao.networks.cpu import portable
 

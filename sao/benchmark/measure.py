@@ -20,8 +20,8 @@ from torch.utils.flop_counter import flop_registry
 from sao.benchmark.literal import literal
 from sao.config import Config
 from sao.config import build as build_config
+from sao.core.memory_bank import MemoryBank
 from sao.errors import InputError
-from sao.memory import MemoryBank
 from sao.methods import Batch, Method
 from sao.training.device import set_threads
 

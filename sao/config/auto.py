@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from sao import distributed
 from sao.config import Config, build
 from sao.config.overrides import option_names
+from sao.core import distributed
+from sao.core.random import generator
 from sao.data.dataset import Dataset, Images, Samples
 from sao.errors import InputError
-from sao.machine import usable_memory
 from sao.methods import ENCODERS
-from sao.methods.architecture import AnyEncoderOptions, ResNetOptions, encoder_for_shape
-from sao.randomness import generator
+from sao.methods.encoders import AnyEncoderOptions, ResNetOptions, encoder_for_shape
+from sao.runtime.machine import usable_memory
 from sao.training.cost import step_cost
 from sao.training.device import choose_device
 from sao.training.log import clock

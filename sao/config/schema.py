@@ -11,10 +11,10 @@ from pydantic import Field, ValidationError, model_validator
 from sao.config import overrides as dotted
 from sao.config.presets import preset_text
 from sao.config.types import Fraction, Int, PositiveFloat, PositiveInt, Strict
+from sao.core.random import derived_seed
 from sao.errors import InputError
-from sao.files import read_text, write_text
 from sao.methods import ENCODERS, METHODS, AnyMethod, Context, EncoderOptions, Method, structural
-from sao.randomness import derived_seed
+from sao.runtime.files import read_text, write_text
 
 FORMAT = 2  # of config.yaml; 1 was written by version 0.1
 

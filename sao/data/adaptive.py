@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sao import distributed, randomness
+from sao.core import distributed
+from sao.core import random as randomness
 
 # The low-pass filter of Daubechies' least asymmetric wavelet with six vanishing moments; it is nearly even around tap CENTRE.
 # fmt: off

@@ -12,8 +12,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from sao import distributed, randomness
 from sao.config.types import Fraction, Int, NonNegativeFloat, Probability, Strict
+from sao.core import distributed
+from sao.core import random as randomness
 
 JITTERED = 0.8  # probability that the colours of an image are changed at all
 BLUR_SIGMA = (0.1, 2.0)  # pixels

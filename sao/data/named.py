@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from sao.data.dataset import Dataset, Images, Vectors
+from sao.data.files.npz import read_npz
 from sao.errors import InputError
-from sao.npz import read_npz
 
 NAMES = ("digits", "spirals", "cifar10", "cifar100", "mnist", "fashion_mnist")
 SPIRAL_NOISE = 0.15
@@ -70,7 +70,7 @@ def torchvision_images(name: str, folder: Path, download: bool = True) -> Datase
     packed = folder / f"{name}.npz"
     if packed.exists():
         return npz(packed)
-    from sao.torchvision_import import torchvision_datasets
+    from sao.runtime.torchvision_import import torchvision_datasets
 
     classes = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
     parts = []

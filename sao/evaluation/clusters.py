@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sao import agreement
+from sao.core import agreement
 from sao.errors import InputError
 from sao.evaluation.inputs import Task, check_splits, feature_matrix, label_codes
 from sao.evaluation.kmeans import SphericalKMeans, spherical_kmeans

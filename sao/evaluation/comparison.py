@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sao import agreement
+from sao.core import agreement
 from sao.errors import InputError
 from sao.evaluation.result import Metric
 

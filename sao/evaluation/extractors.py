@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sao.errors import InputError
-from sao.torchvision_import import import_torchvision
+from sao.runtime.torchvision_import import import_torchvision
 
 INCEPTION_URL = "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
 INCEPTION_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"

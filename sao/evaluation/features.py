@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from sao.data.files.npz import read_npz
 from sao.errors import InputError
 from sao.evaluation.inputs import feature_matrix, label_codes
-from sao.npz import read_npz
 
 ONE_SPLIT = "one split, which the network may have been trained on"
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sao import agreement
+from sao.core import agreement
 from sao.errors import InputError
 from sao.evaluation.budget import check_time
 from sao.evaluation.inputs import feature_matrix, unit_rows

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from sao import files
 from sao.errors import InputError
-from sao.files import write_text
+from sao.runtime import files
+from sao.runtime.files import write_text
 
 UNMEASURED = "–"
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sao import agreement
+from sao.core import agreement
 from sao.data.split import by_class
 from sao.errors import InputError
 from sao.evaluation.budget import check_time

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from sao.agreement import best
+from sao.core.agreement import best
 from sao.errors import InputError
 from sao.evaluation.comparison import Comparison, compare
 from sao.evaluation.features import Features

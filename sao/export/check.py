@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sao.agreement import difference
+from sao.core.agreement import difference
 from sao.errors import InputError
 from sao.export.whole import Whole
 

@@ -16,8 +16,8 @@ from sao.errors import InputError
 from sao.export.check import check
 from sao.export.plain import write_folder
 from sao.export.whole import Whole
-from sao.files import written, written_folder
 from sao.networks.cpu import portable
+from sao.runtime.files import written, written_folder
 
 ENDINGS = {".onnx": "ONNX", ".pt2": "a torch.export program", "": "a folder of plain PyTorch"}
 PLAIN_FILES = r"weights\.safetensors|encoder\.py|generator\.py"  # of a folder of plain PyTorch

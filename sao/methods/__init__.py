@@ -23,9 +23,9 @@ from sao.methods import (
     swav,
     vicreg,
 )
-from sao.methods.architecture import AnyEncoderOptions, EncoderOptions
+from sao.methods.base import Batch, Context, FeatureName, Generative, Method, MethodOptions, OtherRun, Use, generative
+from sao.methods.encoders import AnyEncoderOptions, EncoderOptions
 from sao.methods.health import NonFiniteError
-from sao.methods.method import Batch, Context, FeatureName, Generative, Method, MethodOptions, OtherRun, Use, generative
 
 __all__ = [
     "ENCODERS",

@@ -10,14 +10,14 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from sao import distributed
 from sao.config.types import Decay, Depth, PositiveFloat, PositiveInt
+from sao.core import distributed
 from sao.data.augmentation import Augmentation
-from sao.methods.architecture import GeneratorOptions, encoder_for, image_shape
-from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars, total
+from sao.methods.base import Batch, Context, Generative, MethodOptions, Scalars, total
+from sao.methods.encoders import GeneratorOptions, encoder_for, image_shape
 from sao.methods.optimisers import AdamW
 from sao.methods.players import frozen, images_only, normal_rows
-from sao.methods.views import spread
+from sao.methods.two_view import spread
 from sao.networks import MovingAverage
 from sao.networks.bigbigan import ImageTower, JointDiscriminator, LatentEncoder
 

@@ -2,10 +2,10 @@
 
 from typing import ClassVar, Literal
 
-from sao.methods.adversarial import AdversarialOptions
-from sao.methods.architecture import BigGANOptions
+from sao.methods.base import Context
+from sao.methods.encoders import BigGANOptions
+from sao.methods.gan import AdversarialOptions
 from sao.methods.hinge import HingeGAN
-from sao.methods.method import Context
 from sao.networks import Discriminator, ScoreHead
 
 

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from sao.config.types import PositiveInt
 from sao.data.augmentation import Augmentation
-from sao.methods.architecture import encoder_for
-from sao.methods.method import Context, Scalars
-from sao.methods.views import WEAKER, WEAKER_SOLARISED, PartneredViews, PartnerOptions, Parts, cross_views
+from sao.methods.base import Context, Scalars
+from sao.methods.encoders import encoder_for
+from sao.methods.two_view import WEAKER, WEAKER_SOLARISED, PartneredViews, PartnerOptions, Parts, cross_views
 from sao.networks import ProjectionHead
 
 

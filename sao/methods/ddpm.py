@@ -7,13 +7,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sao import distributed, randomness
 from sao.config.types import Decay, Int, PositiveFloat
+from sao.core import distributed
+from sao.core import random as randomness
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
-from sao.methods.architecture import UNetOptions
+from sao.methods.base import Batch, Context, Generative, MethodOptions, Scalars
 from sao.methods.diffusion import TIMES, Diffusion, Variance, ways_back
-from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars
+from sao.methods.encoders import UNetOptions
 from sao.methods.optimisers import AdamW
 from sao.methods.players import normal_rows
 from sao.networks import MovingAverage

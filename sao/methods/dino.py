@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from sao.config.types import Decay, NonNegativeFloat, PositiveFloat, PositiveInt, Strict
 from sao.data.augmentation import Augmentation
-from sao.methods.architecture import encoder_for
-from sao.methods.method import Batch, Context, Scalars
+from sao.methods.base import Batch, Context, Scalars
+from sao.methods.encoders import encoder_for
 from sao.methods.optimisers import ViewsOptimiser
-from sao.methods.views import (
+from sao.methods.two_view import (
     WEAKER,
     WEAKER_SOLARISED,
     PartneredViews,

@@ -15,10 +15,10 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.autograd.profiler import record_function
 from torch.nn.utils import parametrize
 
-from sao import distributed
-from sao.methods.method import Generative
+from sao.core import distributed
+from sao.core.jacobian import outputs_and_norms
+from sao.methods.base import Generative
 from sao.networks import Discriminator
-from sao.smoothness import outputs_and_norms
 
 
 class Embedded(NamedTuple):

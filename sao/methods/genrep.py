@@ -13,14 +13,15 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
-from sao import distributed, randomness
 from sao.config.types import PositiveFloat, PositiveInt
+from sao.core import distributed
+from sao.core import random as randomness
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
-from sao.methods.architecture import encoder_for
-from sao.methods.method import Context, Generative, Method, OtherRun, Scalars, generative
+from sao.methods.base import Context, Generative, Method, OtherRun, Scalars, generative
+from sao.methods.encoders import encoder_for
 from sao.methods.players import images_only, normal_rows
-from sao.methods.views import Parts, TwoViews, ViewsOptions, nt_xent
+from sao.methods.two_view import Parts, TwoViews, ViewsOptions, nt_xent
 
 CUT = 2.0  # deviations at which the difference of adjacent latents is cut off, as its authors do
 MANY = 2**31  # training samples of the other run; what they are does not matter to what it makes

@@ -6,13 +6,13 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from sao import objectives
 from sao.config.types import NonNegativeFloat, PositiveFloat, PositiveInt
-from sao.methods.adversarial import Adversarial, AdversarialOptions, Side
-from sao.methods.architecture import discriminator_for
-from sao.methods.method import Context, Scalars
+from sao.core import objectives
+from sao.core.jacobian import smoothness_penalty
+from sao.methods.base import Context, Scalars
+from sao.methods.encoders import discriminator_for
+from sao.methods.gan import Adversarial, AdversarialOptions, Side
 from sao.networks import Discriminator
-from sao.smoothness import smoothness_penalty
 
 
 class Options(AdversarialOptions):

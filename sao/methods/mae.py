@@ -6,15 +6,16 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from sao import distributed, randomness
 from sao.config.types import Decay, Depth, Fraction, NonNegativeFloat, PositiveInt, Strict
+from sao.core import distributed
+from sao.core import random as randomness
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
-from sao.methods.architecture import ViTOptions, check_tokens
-from sao.methods.method import Batch, Context, Method, MethodOptions, Scalars
+from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars
+from sao.methods.encoders import ViTOptions, check_tokens
 from sao.methods.optimisers import AdamW
-from sao.methods.timm_import import transformer_block
-from sao.methods.views import spread
+from sao.methods.third_party import transformer_block
+from sao.methods.two_view import spread
 from sao.networks.vit import PatchDecoder, VisionTransformer
 
 FLAT = 1e-6  # added to the variance of a patch, which may be of one colour

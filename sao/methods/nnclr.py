@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sao.config.types import PositiveFloat, PositiveInt
+from sao.core.memory_bank import Queue
 from sao.data.augmentation import Augmentation
-from sao.memory import Queue
-from sao.methods.architecture import encoder_for
-from sao.methods.method import Context, Scalars
-from sao.methods.views import WEAKER, WEAKER_SOLARISED, Parts, TwoViews, ViewsOptions, cross_views
+from sao.methods.base import Context, Scalars
+from sao.methods.encoders import encoder_for
+from sao.methods.two_view import WEAKER, WEAKER_SOLARISED, Parts, TwoViews, ViewsOptions, cross_views
 from sao.networks import ProjectionHead
 
 

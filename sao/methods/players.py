@@ -5,7 +5,8 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from sao import distributed, randomness
+from sao.core import distributed
+from sao.core import random as randomness
 from sao.errors import InputError
 
 

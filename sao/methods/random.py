@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sao.methods.architecture import AnyEncoderOptions, encoder_for
-from sao.methods.method import Batch, Context, Method, MethodOptions, Scalars
+from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars
+from sao.methods.encoders import AnyEncoderOptions, encoder_for
 from sao.networks import Encoder
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sao.agreement import best
+from sao.core.agreement import best
 from sao.evaluation.partitions import best_matching
 
 ITERATIONS = 300

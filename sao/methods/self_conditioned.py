@@ -12,15 +12,16 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao import distributed, randomness
 from sao.config.types import Decay, PositiveFloat, PositiveInt
+from sao.core import distributed
+from sao.core import random as randomness
 from sao.errors import InputError
-from sao.methods.architecture import image_shape
-from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars, TrainingData, evaluating
+from sao.methods.base import Batch, Context, Generative, MethodOptions, Scalars, TrainingData, evaluating
+from sao.methods.encoders import image_shape
 from sao.methods.optimisers import AdamW
 from sao.methods.players import frozen, images_only, normal_rows
 from sao.methods.reclustering import cluster_again, cluster_anew, means_of, nearest
-from sao.methods.views import spread
+from sao.methods.two_view import spread
 from sao.networks import Discriminator
 from sao.networks.self_conditioned import ClusterGenerator, ConvolutionalEncoder
 

@@ -6,10 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from sao.config.types import PositiveFloat, PositiveInt
-from sao.methods.architecture import encoder_for
-from sao.methods.lightly_import import import_lightly
-from sao.methods.method import Context, Scalars
-from sao.methods.views import Parts, TwoViews, ViewsOptions, nt_xent
+from sao.methods.base import Context, Scalars
+from sao.methods.encoders import encoder_for
+from sao.methods.third_party import import_lightly
+from sao.methods.two_view import Parts, TwoViews, ViewsOptions, nt_xent
 
 
 class Options(ViewsOptions):

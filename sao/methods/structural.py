@@ -8,13 +8,13 @@ from torch import Tensor
 from torch.autograd.profiler import record_function
 from torch.nn import functional as F
 
-from sao import objectives
 from sao.config.types import NonNegativeFloat, PositiveFloat, PositiveInt
-from sao.memory import MemoryBank
-from sao.methods.adversarial import Adversarial, AdversarialOptions, Side
-from sao.methods.architecture import discriminator_for
-from sao.methods.method import Context, Scalars
-from sao.smoothness import smoothness_penalty
+from sao.core import objectives
+from sao.core.jacobian import smoothness_penalty
+from sao.core.memory_bank import MemoryBank
+from sao.methods.base import Context, Scalars
+from sao.methods.encoders import discriminator_for
+from sao.methods.gan import Adversarial, AdversarialOptions, Side
 
 
 class Options(AdversarialOptions):

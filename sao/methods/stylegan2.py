@@ -11,14 +11,14 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from sao import distributed
 from sao.config.types import Decay, NonNegativeFloat, PositiveFloat, PositiveInt, Probability
+from sao.core import distributed
 from sao.data.adaptive import augmented, draws_for
-from sao.methods.architecture import image_shape
-from sao.methods.method import Batch, Context, Generative, MethodOptions, Scalars
+from sao.methods.base import Batch, Context, Generative, MethodOptions, Scalars
+from sao.methods.encoders import image_shape
 from sao.methods.optimisers import AdamW
 from sao.methods.players import frozen, images_only, normal_rows
-from sao.methods.views import spread
+from sao.methods.two_view import spread
 from sao.networks import MovingAverage
 from sao.networks.stylegan2 import StyleGenerator
 from sao.networks.stylegan2_discriminator import StyleDiscriminator

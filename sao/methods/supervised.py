@@ -7,12 +7,12 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao import distributed
 from sao.config.types import Decay
+from sao.core import distributed
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
-from sao.methods.architecture import encoder_for
-from sao.methods.method import Batch, Context, Method, MethodOptions, Scalars
+from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars
+from sao.methods.encoders import encoder_for
 from sao.methods.optimisers import ClassifierAdamW
 from sao.networks import Discriminator, Encoder, MovingAverage
 

@@ -9,11 +9,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sao.config.types import Int, NonNegativeFloat, PositiveFloat, PositiveInt
+from sao.core.memory_bank import Queue
 from sao.data.augmentation import SmallAugmentation
-from sao.memory import Queue
-from sao.methods.architecture import encoder_for
-from sao.methods.method import Batch, Context, Scalars
-from sao.methods.views import Parts, TwoViews, ViewsOptions, soft_cross_entropy
+from sao.methods.base import Batch, Context, Scalars
+from sao.methods.encoders import encoder_for
+from sao.methods.two_view import Parts, TwoViews, ViewsOptions, soft_cross_entropy
 from sao.networks import ProjectionHead, Prototypes
 
 

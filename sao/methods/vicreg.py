@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sao.config.types import NonNegativeFloat, PositiveInt
-from sao.methods.architecture import encoder_for
-from sao.methods.method import Context, Scalars
-from sao.methods.views import Parts, TwoViews, ViewsOptions
+from sao.methods.base import Context, Scalars
+from sao.methods.encoders import encoder_for
+from sao.methods.two_view import Parts, TwoViews, ViewsOptions
 from sao.networks import ProjectionHead
 
 FLAT = 1e-4  # added to the variance of a feature, which may be the same in all samples

@@ -1,9 +1,9 @@
 """Encoders, heads and generators, for images of any size from 8 to 256 and for vectors."""
 
-from sao.networks.average import MovingAverage
 from sao.networks.biggan import Generator
 from sao.networks.biggan_encoder import BigGANEncoder
 from sao.networks.discriminator import Discriminator, Encoder
+from sao.networks.ema import MovingAverage
 from sao.networks.head import EmbeddingHead, ProjectionHead, Prototypes, ScoreHead
 from sao.networks.mlp import VectorEncoder, VectorGenerator
 from sao.networks.partner import Partner

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from sao import distributed
+from sao.core import distributed
 from sao.networks.cpu import batchnorm as cpu
 from sao.networks.cpu import use_cpu_operators
 from sao.networks.moments import moments, normalised, remember, spread

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao import distributed
+from sao.core import distributed
 from sao.networks.batchnorm import BatchNorm
 from sao.networks.checks import check_latents, check_sizes
 from sao.networks.discriminator import Encoder

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from sao import distributed
+from sao.core import distributed
 
 
 def moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from sao.networks.average import follow
+from sao.networks.ema import follow
 
 
 class Partner(nn.Module):

@@ -6,9 +6,9 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
+from sao.core.precision import full_precision
 from sao.networks.cpu import use_cpu_operators
 from sao.networks.cpu.spectral import matrix, normalised_with_vectors
-from sao.precision import full_precision
 
 FIRST_ITERATIONS = 15  # from random vectors; then one in each training pass
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao import distributed
+from sao.core import distributed
 from sao.networks.checks import check_sizes
 from sao.networks.stylegan2 import EPSILON, EqualConvolution, EqualLinear, activated, sides_of, width_at
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from sao import __version__
+from sao.api import Model
 from sao.data.dataset import Dataset, Images, Samples
-from sao.engine.evaluate import chosen_rows
-from sao.files import write_text
-from sao.model import Model
+from sao.evaluation.evaluate import chosen_rows
 from sao.report import history
 from sao.report.copies import Compared, memorisation, near_duplicates
 from sao.report.layout import layout, placed
@@ -26,6 +25,7 @@ from sao.report.points import (
     jacobian_norms,
 )
 from sao.report.thumbnails import Sheets
+from sao.runtime.files import write_text
 from sao.training.run_folder import Run
 
 REPORT = "report.html"

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from sao.data.dataset import Images, Samples
-from sao.engine.features import raw_inputs
+from sao.evaluation.extract import raw_inputs
 from sao.evaluation.memorisation import memorised
 
 COLUMNS = 768  # numbers of an image that are compared: at 16x16 in colour another encoding or size makes no difference

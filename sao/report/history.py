@@ -5,13 +5,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-from sao import files
 from sao.config import Config
 from sao.evaluation.comparison import LEVEL
 from sao.evaluation.result import read_json
 from sao.evaluation.suite import LABELLED
 from sao.evaluation.verdict import claim_of
 from sao.report.thumbnails import evenly, picture
+from sao.runtime import files
 from sao.training.data_facts import DataFacts
 from sao.training.log import clock
 from sao.training.run_folder import Run

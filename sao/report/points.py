@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from sao.api import Model
+from sao.core.jacobian import jacobian_norm
+from sao.core.random import generator
 from sao.data.dataset import Images, Samples
-from sao.engine.features import extract
+from sao.evaluation.extract import extract
 from sao.evaluation.kmeans import best_kmeans
 from sao.evaluation.outliers import outliers
 from sao.evaluation.suite import CLUSTERS_WITHOUT_LABELS
 from sao.methods import generative
-from sao.model import Model
-from sao.randomness import generator
-from sao.smoothness import jacobian_norm
 
 NEIGHBOURS = 5
 SHOWN = 8  # samples of each kind of a cluster

@@ -4,7 +4,7 @@ import math
 import time
 
 from sao.data.dataset import Samples
-from sao.engine.features import extract
+from sao.evaluation.extract import extract
 from sao.methods import Method, generative
 from sao.report.build import AT_END, Limits
 

@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from sao.api import Model, load
 from sao.data.dataset import Dataset, Images
 from sao.data.named import NAMES
-from sao.engine.evaluate import LEARNT, ChosenRows, Pair, Plan, measure, representations, weights_used
-from sao.engine.features import extract
-from sao.engine.pictures import save_samples
 from sao.evaluation import evaluate_generation
+from sao.evaluation.evaluate import LEARNT, ChosenRows, Pair, Plan, measure, representations, weights_used
+from sao.evaluation.extract import extract
 from sao.evaluation.features import Features
 from sao.evaluation.generation import frechet_in_features, precision_recall
 from sao.evaluation.own_clusters import kmeans_clusters, own_clusters
 from sao.evaluation.result import Metric
-from sao.machine import processor_name
 from sao.methods import Method
-from sao.model import Model, load
 from sao.networks import Encoder
 from sao.reproduce.rows import StudyRun
+from sao.runtime.machine import processor_name
 from sao.training.data_facts import DataFacts
+from sao.training.pictures import save_samples
 from sao.training.run_folder import Run
 
 METRICS = ("kmeans", "svm", "probe", "knn1", "knn5")

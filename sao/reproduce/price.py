@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 
-from sao.commands.pricing import KNOWN, Price, price
+from sao.cli.pricing import KNOWN, Price, price
 from sao.config import Config
 from sao.reproduce.rows import StudyRun
 from sao.training.log import clock

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sao import agreement
 from sao import config as configuration
+from sao.core import agreement
 from sao.data.dataset import Dataset
 from sao.data.split import held_out_rows
 from sao.errors import InputError

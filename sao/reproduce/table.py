@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
-from sao.agreement import best
+from sao.core.agreement import best
 from sao.evaluation.result import Metric
-from sao.files import write_text
-from sao.machine import processor_name, usable_cores
 from sao.reproduce.measure import CLUSTERED
 from sao.reproduce.rows import Row, Scores, StudyRun, Table
+from sao.runtime.files import write_text
+from sao.runtime.machine import processor_name, usable_cores
 from sao.training.run_folder import Run
 
 DIVERGED = "diverged_at_step"

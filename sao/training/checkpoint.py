@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from sao.errors import InputError, typed
-from sao.files import delete, opened, own_path, read_json, write_text, written_folder
 from sao.methods import Method
+from sao.runtime.files import delete, opened, own_path, read_json, write_text, written_folder
 
 FORMAT = 1
 T = TypeVar("T")

@@ -9,8 +9,8 @@ import torch
 
 from sao.config import Config, build
 from sao.data.dataset import Dataset
-from sao.machine import peak_memory, reset_peak_memory, usable_memory
 from sao.methods import Method
+from sao.runtime.machine import peak_memory, reset_peak_memory, usable_memory
 from sao.training.device import choose_device, set_threads
 from sao.training.loop import Steps, check_batch, new_method
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import torch
 
-from sao import distributed
 from sao.config import Train
+from sao.core import distributed
+from sao.core.precision import exact_products
 from sao.errors import InputError
 from sao.methods import Method
-from sao.precision import exact_products
 
 
 def choose_device(name: str) -> torch.device:

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from sao.agreement import difference
 from sao.config import Config
+from sao.core.agreement import difference
 from sao.data.dataset import Dataset
 from sao.data.loader import Batches
 from sao.methods import Method

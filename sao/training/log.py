@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sao.errors import InputError, printable
-from sao.files import make_folder, opened
+from sao.runtime.files import make_folder, opened
 from sao.training.bar import Bar
 
 BAR_LENGTH = 20  # letters

@@ -12,19 +12,20 @@ from typing import Self
 
 import torch
 
-from sao import distributed, processes
 from sao.config import Config
+from sao.core import distributed
 from sao.data.dataset import Dataset, Samples
 from sao.data.loader import Batches
-from sao.engine.pictures import save_samples
 from sao.errors import InputError, typed
-from sao.machine import usable_memory
 from sao.methods import Method, NonFiniteError
-from sao.methods.method import Scalars
+from sao.methods.base import Scalars
+from sao.runtime import launch as processes
+from sao.runtime.machine import usable_memory
 from sao.training import checkpoint
 from sao.training.collapse import Collapse
 from sao.training.device import arrange_passes, check_compiler, choose_bfloat16, numerics
 from sao.training.log import Log, Progress
+from sao.training.pictures import save_samples
 from sao.training.run_folder import Run
 from sao.training.schedule import LearningRates
 from sao.training.step import make_step
@@ -283,7 +284,7 @@ def _what_broke(error: Exception) -> str:
     if isinstance(error, NonFiniteError):
         return str(error)
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_globals["__name__"] in ("sao.objectives", "sao.smoothness", "sao.memory"):
+        if frame.f_globals["__name__"] in ("sao.core.objectives", "sao.core.jacobian", "sao.core.memory_bank"):
             return f"{frame.f_code.co_name}: {str(error).splitlines()[0]}"
     return str(error).splitlines()[0]
 

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from sao import distributed, processes
 from sao.config import Config
+from sao.core import distributed
 from sao.data.files.open import Opened, open_data, open_path
 from sao.data.files.reading import Readable
 from sao.data.named import NAMES
 from sao.errors import InputError
+from sao.runtime import launch as processes
 from sao.training.bar import Bar
 from sao.training.run_folder import DataFacts, Run
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from sao.errors import InputError
-from sao.files import UNFINISHED, check_no_links, delete, opened, read_json, sync, sync_all, walk, written
+from sao.runtime.files import UNFINISHED, check_no_links, delete, opened, read_json, sync, sync_all, walk, written
 
 MARK = "sao-run.json"  # only sao writes it: a folder without it is never replaced
 LOCK, NEW, WRITING = "lock", ".new", ".new-writing"

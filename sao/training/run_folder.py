@@ -13,7 +13,7 @@ from sao import __version__
 from sao import config as configuration
 from sao.config import Config
 from sao.errors import InputError, typed
-from sao.files import check_no_links, make_folder, opened, read_text, write_text
+from sao.runtime.files import check_no_links, make_folder, opened, read_text, write_text
 from sao.training.data_facts import DataFacts
 from sao.training.data_place import place_of, with_data_found
 from sao.training.run_files import LOCK, MARK, WRITING, foreign_file, new_run, read_mark, run_lock, settle

@@ -1,10 +1,10 @@
 """One step of training: which rows, what the method is given of them."""
 
-from sao import distributed
+from sao.core import distributed
+from sao.core.random import batch_rows
 from sao.data.loader import Batches
 from sao.methods import Batch, Method
-from sao.methods.method import Scalars
-from sao.randomness import batch_rows
+from sao.methods.base import Scalars
 
 
 def make_step(method: Method, batches: Batches, seed: int, global_batch: int, step: int) -> Scalars:

@@ -5,18 +5,18 @@ import sys
 import warnings
 from pathlib import Path
 
+from sao.api import Model
 from sao.config import Config
 from sao.data.dataset import Dataset
 from sao.data.files.objects import IN_MEMORY
-from sao.engine.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
-from sao.engine.interrupt import interruptible
 from sao.errors import typed
 from sao.evaluation.budget import Budget
+from sao.evaluation.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.evaluation.result import as_grid, write_json
 from sao.evaluation.verdict import Verdict
-from sao.files import write_text
 from sao.methods import Method
-from sao.model import Model
+from sao.runtime.files import write_text
+from sao.runtime.interrupt import interruptible
 from sao.training.log import Log, Stages, clock
 from sao.training.loop import new_method
 from sao.training.run_folder import Run

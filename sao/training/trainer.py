@@ -15,24 +15,25 @@ from typing import Any
 import torch
 
 from sao import config as configuration
-from sao import distributed, processes
+from sao.api import Model
 from sao.config import Config
 from sao.config.auto import choose_options_and_time
-from sao.csv_files import tsv_text
+from sao.core import distributed
 from sao.data.dataset import Dataset
 from sao.data.files.open import Opened
 from sao.data.files.reading import Readable
 from sao.errors import InputError, printable, typed
-from sao.files import read_text
 from sao.methods import Method
-from sao.model import Model
-from sao.other_runs import begin, with_other_runs
+from sao.runtime import launch as processes
+from sao.runtime.csv_files import tsv_text
+from sao.runtime.files import read_text
 from sao.training import checkpoint
 from sao.training.changes import described_changes
 from sao.training.data_place import with_data
 from sao.training.device import choose_device, fixed_choices, set_threads
 from sao.training.log import FolderGone, Log, check_tensorboard
 from sao.training.loop import Diverged, Interrupted, new_method, train
+from sao.training.other_runs import begin, with_other_runs
 from sao.training.run_data import check_apart, facts_of, open_config_data, open_object, open_run_data
 from sao.training.run_folder import DataFacts, Run, check_free
 from sao.training.summary import print_summary

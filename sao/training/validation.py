@@ -5,16 +5,16 @@ import math
 import torch
 from torch import Tensor
 
+from sao.core.jacobian import jacobian_norm
+from sao.core.random import generator
 from sao.data.dataset import Dataset, Images
-from sao.engine.evaluate import LEARNT, VALIDATED, measure, representations
-from sao.engine.features import extract_together
-from sao.engine.pictures import decoded, to_pixels
 from sao.evaluation.clusters import cluster_agreement
+from sao.evaluation.evaluate import LEARNT, VALIDATED, measure, representations
+from sao.evaluation.extract import extract_together
 from sao.evaluation.memorisation import memorised
 from sao.evaluation.suite import CLUSTERS_WITHOUT_LABELS, LABELLED
 from sao.methods import Method, generative
-from sao.randomness import generator
-from sao.smoothness import jacobian_norm
+from sao.training.pictures import decoded, to_pixels
 
 SMOOTHNESS_SAMPLES = 64
 STARTS = 5  # of k-means, whose clusters are compared

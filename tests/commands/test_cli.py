@@ -8,10 +8,11 @@ import sys
 import pytest
 
 from sao import cli
-from sao.cli import build_parser, main
+from sao.cli import main
+from sao.cli.main import build_parser
 from sao.config import load_preset
 from sao.config.presets import preset_names
-from sao.machine import usable_cores
+from sao.runtime.machine import usable_cores
 
 
 def refused(capsys, *arguments: str) -> str:

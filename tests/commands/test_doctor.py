@@ -4,8 +4,7 @@ import importlib.metadata
 
 import pytest
 
-from sao.cli import main
-from sao.commands import doctor
+from sao.cli import doctor, main
 
 
 def test_a_healthy_machine_trains_and_every_line_is_ok_or_has_a_remedy(capsys, tmp_path, monkeypatch):

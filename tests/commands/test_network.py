@@ -9,7 +9,7 @@ import numpy as np
 import tiny
 from PIL import Image
 
-from sao.cli import build_parser
+from sao.cli.main import build_parser
 
 # Imported by every Python that starts with this folder on its path, worker processes too.
 WATCH = """

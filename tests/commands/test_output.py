@@ -89,7 +89,7 @@ def test_a_cluster_sheet_that_cannot_be_drawn_leaves_no_table(run, pictures, tmp
     def fail(self):
         raise MemoryError
 
-    monkeypatch.setattr("sao.engine.cluster_sheet.ClusterSheet.picture", fail)
+    monkeypatch.setattr("sao.report.cluster_sheet.ClusterSheet.picture", fail)
     with pytest.raises(MemoryError):
         main(words("cluster", run, pictures, tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -12,7 +12,7 @@ import tiny
 from PIL import Image
 from tiny import structural_options
 
-from sao.methods.architecture import ResNetOptions
+from sao.methods.encoders import ResNetOptions
 from sao.training.run_folder import Run
 
 DRAWS = np.random.default_rng(0)

@@ -16,7 +16,7 @@ TRAIN = ["--encoder.widths", "[16, 32]", "--method.generator.width", "16", "--tr
 PEAK = """
 import sys
 from sao.cli import main
-from sao.machine import peak_memory
+from sao.runtime.machine import peak_memory
 assert main(sys.argv[1:]) == 0
 print("peak", peak_memory())
 """

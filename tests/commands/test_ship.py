@@ -20,7 +20,7 @@ from sao.cli import main
 from sao.config import load_preset
 from sao.errors import InputError
 from sao.evaluation.result import Metric, write_json
-from sao.shipping import command_of
+from sao.export.ship import command_of
 from sao.training import checkpoint
 from sao.training.run_folder import DataFacts, Run
 
@@ -150,7 +150,7 @@ def test_the_command_on_the_card_of_a_model_is_one_of_today(name):
 
 
 def test_half_of_the_bits_is_kept_only_if_it_makes_no_difference(run, tmp_path, capsys, monkeypatch):
-    from sao.commands import ship
+    from sao.cli import ship
 
     assert main(["ship", str(run), "-o", str(tmp_path / "half"), "--half"]) == 0
     assert "the largest difference is" in capsys.readouterr().out

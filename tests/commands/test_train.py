@@ -15,7 +15,7 @@ import tiny
 
 from sao.cli import main
 from sao.data.dataset import Images
-from sao.torchvision_import import torchvision_datasets
+from sao.runtime.torchvision_import import torchvision_datasets
 from sao.training.run_folder import Run
 
 STEPS = 10
@@ -91,7 +91,7 @@ def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(method, 
     [
         (("sao.training.checkpoint", "save_file", 1), []),  # the first checkpoint, nothing written yet
         (("sao.training.checkpoint", "save_file", 4), [3]),  # the second one, between its two files
-        (("sao.files", "sync_all", 2), [3]),  # the second one, written but not renamed
+        (("sao.runtime.files", "sync_all", 2), [3]),  # the second one, written but not renamed
         (("sao.training.checkpoint", "steps_in", 3), [3, 6, 9]),  # the third one is there, the first not removed yet
     ],
 )

@@ -13,7 +13,7 @@ from PIL import Image
 
 import sao
 from sao.cli import main
-from sao.commands.inputs import open_for, open_split_for
+from sao.cli.inputs import open_for, open_split_for
 from sao.data.dataset import Images
 from sao.errors import InputError
 from sao.evaluation.manifold import manifold_clusters

@@ -11,7 +11,7 @@ from sao.config.auto import choose_options, choose_options_and_time
 from sao.data.dataset import Dataset, Images, Samples, Vectors
 from sao.errors import InputError
 from sao.methods import Batch
-from sao.methods.architecture import ResNetOptions
+from sao.methods.encoders import ResNetOptions
 from sao.training.loop import new_method
 
 DRAWS = np.random.default_rng(0)

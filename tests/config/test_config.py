@@ -8,7 +8,7 @@ from sao.config.presets import preset_names, preset_text
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods import METHODS, structural
-from sao.methods.architecture import ResNetOptions
+from sao.methods.encoders import ResNetOptions
 from sao.methods.optimisers import AdamW
 
 OPTIMISERS = [

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sao import distributed
+from sao.core import distributed
 from sao.data.adaptive import SYM6, Draws, augmented, colour, draws_for, movement, recoloured, warped
 
 SIDE = 24

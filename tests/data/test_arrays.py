@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sao import npz
 from sao.data import dataset
 from sao.data.dataset import Images, SelectedRows, Vectors
 from sao.data.files import arrays as reading
+from sao.data.files import npz
 from sao.data.files.open import open_for_embedding, open_path
 from sao.errors import InputError
 

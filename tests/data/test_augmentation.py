@@ -8,11 +8,11 @@ import torch
 from scipy.stats import kstest
 from torch import Tensor
 
-from sao import distributed
+from sao.core import distributed
+from sao.core.random import uniform
 from sao.data import augmentation as transforms
 from sao.data.augmentation import Augmentation, jitter_parameters, windows
-from sao.randomness import uniform
-from sao.torchvision_import import import_torchvision
+from sao.runtime.torchvision_import import import_torchvision
 
 JITTER = (0.4, 0.4, 0.4, 0.1)
 EVERYTHING = Augmentation(flip=True, crop=0.5, jitter=JITTER, grey=0.2, blur=0.5, solarise=0.2)

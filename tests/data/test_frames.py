@@ -13,13 +13,13 @@ from scipy.stats import kstest
 from sklearn.datasets import load_sample_images
 
 from sao.cli import main
+from sao.core.random import uniform
 from sao.data.augmentation import Augmentation, crop, frame_windows, random_crops
 from sao.data.dataset import Frames, Images, Samples
 from sao.data.files.open import open_for_embedding, open_path
 from sao.data.loader import Batches
 from sao.errors import InputError
-from sao.randomness import uniform
-from sao.torchvision_import import import_torchvision
+from sao.runtime.torchvision_import import import_torchvision
 from sao.training import checkpoint
 
 import_torchvision()

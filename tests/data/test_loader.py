@@ -13,13 +13,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sao.cli import main
+from sao.core.random import batch_rows
 from sao.data import dataset, loader
 from sao.data.dataset import Dataset, Images, SelectedRows, Vectors
 from sao.data.loader import Batches, Prefetcher
-from sao.engine.features import extract
 from sao.errors import InputError
+from sao.evaluation.extract import extract
 from sao.methods.supervised import Supervised
-from sao.randomness import batch_rows
 from sao.training.loop import Interrupted
 
 CPU = torch.device("cpu")

@@ -130,7 +130,7 @@ def test_refuses_an_archive_with_a_damaged_member(tmp_path, archive):
 
 
 def test_a_failed_download_is_one_line_that_says_what_to_do(tmp_path, monkeypatch):
-    from sao.torchvision_import import torchvision_datasets
+    from sao.runtime.torchvision_import import torchvision_datasets
 
     class Offline:
         def __init__(self, *args, **kwargs):

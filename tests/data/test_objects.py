@@ -17,7 +17,7 @@ from sao.data.files.objects import InMemory, holds_pictures, pictures_of, readab
 from sao.data.files.open import open_for_embedding, open_path
 from sao.data.files.streams import encoded, spooled
 from sao.errors import InputError
-from sao.torchvision_import import torchvision_datasets
+from sao.runtime.torchvision_import import torchvision_datasets
 
 
 @pytest.fixture(autouse=True)

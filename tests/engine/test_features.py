@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sao.data.dataset import Images
-from sao.engine.features import extract
+from sao.evaluation.extract import extract
 
 
 @pytest.mark.parametrize(("size", "chunks"), [(8, [50]), (128, [16, 16, 16, 2])])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from sao.torchvision_import import import_torchvision
+from sao.runtime.torchvision_import import import_torchvision
 
 import_torchvision()  # torch-fidelity, an oracle here, needs it
 

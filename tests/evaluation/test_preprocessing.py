@@ -7,8 +7,8 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from sao.data.dataset import pixels_to_inputs
-from sao.engine.pictures import pixels_of
 from sao.evaluation.extractors import efficientnet_lite0, inception
+from sao.training.pictures import pixels_of
 
 GREY_LEVEL = 1 / 127.5
 

@@ -10,8 +10,8 @@ from product import unsettle
 from torch import Tensor, nn
 
 from sao.config import build
+from sao.core.random import normal
 from sao.methods import Batch, Method
-from sao.randomness import normal
 
 SEED = 5
 DISCRIMINATOR = {"learning_rate": 3e-3, "betas": (0.0, 0.9), "weight_decay": 0.2}

@@ -15,9 +15,9 @@ from sao.benchmark.reference import Settings
 from sao.config import build
 from sao.data.augmentation import Augmentation
 from sao.methods import Batch, Method
-from sao.methods.adversarial import Adversarial
+from sao.methods.gan import Adversarial
 from sao.methods.supervised import Supervised
-from sao.methods.views import TwoViews
+from sao.methods.two_view import TwoViews
 from sao.networks import Generator
 from sao.networks.cpu import portable
 

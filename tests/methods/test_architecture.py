@@ -6,7 +6,7 @@ import torch
 
 from sao.errors import InputError
 from sao.methods import METHODS
-from sao.methods.architecture import GeneratorOptions, PerceptronOptions, ResNetOptions, UNetOptions
+from sao.methods.encoders import GeneratorOptions, PerceptronOptions, ResNetOptions, UNetOptions
 from sao.networks import PlainResNet, ResNet
 from sao.networks.layers import ELU, ReLU
 

@@ -6,12 +6,12 @@ import pytest
 import tiny
 import torch
 
-from sao import distributed
-from sao.engine.features import extract
+from sao.core import distributed
 from sao.errors import InputError
+from sao.evaluation.extract import extract
 from sao.methods import METHODS, Context, Method, OtherRun, generative
-from sao.methods.architecture import ResNetOptions
-from sao.methods.method import clip_grad_norm, gradient_norm
+from sao.methods.base import clip_grad_norm, gradient_norm
+from sao.methods.encoders import ResNetOptions
 from sao.methods.supervised import Supervised
 
 PLAYERS = {

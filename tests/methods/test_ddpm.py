@@ -16,8 +16,8 @@ from test_mae import encoder_of
 from test_structural_step import assert_alike
 
 from sao.config import build
-from sao.engine.features import extract
 from sao.errors import InputError
+from sao.evaluation.extract import extract
 from sao.methods import Batch
 from sao.methods.ddpm import DDPM
 from sao.methods.diffusion import TIMES, Diffusion, ways_back
@@ -235,7 +235,7 @@ def refuse(*arguments, **options):
 
 socket.getaddrinfo = socket.create_connection = socket.socket.connect = socket.socket.connect_ex = refuse
 import sao.config
-from sao.methods.architecture import UNetOptions, ViTOptions
+from sao.methods.encoders import UNetOptions, ViTOptions
 
 early = {"timm", "diffusers", "huggingface_hub"} & set(sys.modules)
 assert not early, early

@@ -16,15 +16,15 @@ from scipy.stats import truncnorm
 from test_structural_step import assert_alike
 from torch import Tensor
 
+from sao.api import load
 from sao.cli import main
 from sao.config import build
+from sao.core.random import normal, uniform
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods import METHODS, Batch, OtherRun, generative
 from sao.methods.genrep import GenRep, recorded, truncated_rows
 from sao.methods.structural import Structural
-from sao.model import load
-from sao.randomness import normal, uniform
 from sao.training import checkpoint
 
 SEED, BATCH, LATENT, SHAPE = 5, 6, 8, (1, 8, 8)

@@ -5,28 +5,27 @@ from collections.abc import Callable
 import pytest
 from torch import nn
 
-from sao.methods import diffusers_import, lightly_import, timm_import
-from sao.torchvision_import import import_torchvision
+from sao.methods import third_party
+from sao.runtime.torchvision_import import import_torchvision
 
-LIBRARIES: dict[str, tuple[object, Callable[[], object]]] = {
-    "diffusers": (diffusers_import, diffusers_import.import_unet),
-    "lightly": (lightly_import, lambda: lightly_import.import_lightly("simclr")),
-    "timm": (timm_import, timm_import.transformer_block),
+LIBRARIES: dict[str, Callable[[], object]] = {
+    "diffusers": third_party.import_unet,
+    "lightly": lambda: third_party.import_lightly("simclr"),
+    "timm": third_party.transformer_block,
 }
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_torchvision_is_imported_by_us_before_a_library_does_it(name, monkeypatch):
     """It fails beside a torch of another kind, and ours knows how; here it may be imported already."""
-    module, call = LIBRARIES[name]
     asked: list[str] = []
-    monkeypatch.setattr(module, "import_torchvision", lambda: asked.append(name) or import_torchvision())
-    assert call() is not None
+    monkeypatch.setattr(third_party, "import_torchvision", lambda: asked.append(name) or import_torchvision())
+    assert LIBRARIES[name]() is not None
     assert asked == [name]
 
 
 def test_a_block_of_the_transformer_is_the_published_one():
-    block = timm_import.transformer_block()(8, 2)
+    block = third_party.transformer_block()(8, 2)
     layers = dict(block.named_modules())
     assert isinstance(layers["mlp.fc1"], nn.Linear)
     assert layers["mlp.fc1"].out_features == 4 * 8

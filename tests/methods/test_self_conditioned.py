@@ -67,7 +67,7 @@ def test_steps_are_those_of_the_reference():
 
 
 def clustered_rows(samples: int, count: int) -> torch.Tensor:
-    from sao.randomness import generator
+    from sao.core.random import generator
 
     return torch.randperm(samples, generator=generator(generative.SEED, "clustered rows"))[:count]
 

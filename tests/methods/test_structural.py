@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from sao.methods import Batch
-from sao.methods.adversarial import Adversarial
+from sao.methods.gan import Adversarial
 from sao.methods.structural import Options, Structural
 
 LOSSES = {"distance", "similarity_real", "similarity_fake", "norm_hinge", "smoothness"}

@@ -4,7 +4,7 @@ import pytest
 import tiny
 import torch
 
-from sao.methods.lightly_import import import_lightly
+from sao.methods.third_party import import_lightly
 from sao.methods.vicreg import VICReg
 
 

@@ -11,7 +11,7 @@ from test_simclr import PLAIN
 from sao.errors import InputError
 from sao.methods import METHODS, byol, dino, nnclr, swav
 from sao.methods.swav import sinkhorn
-from sao.methods.views import TwoViews, rising_to_1, spread
+from sao.methods.two_view import TwoViews, rising_to_1, spread
 from sao.training.schedule import LearningRates
 
 LEARNERS = {"byol": byol.Options(), "nnclr": nnclr.Options(), "swav": swav.Options(), "dino": dino.Options()}

@@ -16,7 +16,7 @@ from sao.config import build
 from sao.methods import dino
 from sao.methods.nnclr import NNCLR
 from sao.methods.swav import SwAV
-from sao.methods.views import PartneredViews, TwoViews
+from sao.methods.two_view import PartneredViews, TwoViews
 
 BATCH, SAMPLES, STEPS = 6, 12, 5  # two steps in an epoch
 VIEW = {"flip": True, "crop": 0.5}

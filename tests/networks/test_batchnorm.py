@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao import distributed
+from sao.core import distributed
 from sao.networks.batchnorm import BatchNorm
 from sao.networks.cpu import batchnorm as cpu_batchnorm
 from sao.networks.cpu import portable

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from sao.networks import PlainResNet
-from sao.torchvision_import import import_torchvision
+from sao.runtime.torchvision_import import import_torchvision
 
 
 def pair(large: bool) -> tuple[PlainResNet, nn.Module]:

@@ -5,11 +5,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sao.core.jacobian import jacobian_norm
 from sao.networks import Discriminator, EmbeddingHead, PlainResNet, ResNet, resnet_stages
 from sao.networks.layers import GroupNorm
 from sao.networks.resnet import Block
 from sao.networks.spectral import normalise_spectrally
-from sao.smoothness import jacobian_norm
 
 
 def narrow(size: int, channels: int = 3, spectral: bool = False) -> ResNet:

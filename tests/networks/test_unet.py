@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sao.core.jacobian import jacobian_audit
 from sao.errors import InputError
-from sao.methods.architecture import UNetOptions, usual_multipliers
+from sao.methods.encoders import UNetOptions, usual_multipliers
 from sao.networks.unet import DrawnDropout, UNet
-from sao.smoothness import jacobian_audit
 
 TIMES = torch.tensor([3, 700])
 

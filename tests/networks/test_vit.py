@@ -7,10 +7,10 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from sao.core.jacobian import jacobian_audit
 from sao.errors import InputError
-from sao.methods.architecture import ViTOptions, usual_patch
+from sao.methods.encoders import ViTOptions, usual_patch
 from sao.networks.vit import VisionTransformer, positions, take
-from sao.smoothness import jacobian_audit
 
 
 def small(size: int = 8, channels: int = 1, patch: int = 2) -> VisionTransformer:
@@ -92,7 +92,7 @@ def test_take():
 def test_forward_mode_and_the_audit_of_its_jacobian():
     network, images = small().double(), torch.randn(4, 1, 8, 8, dtype=torch.float64)
     direction = torch.randn_like(images)
-    with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):  # what sao.smoothness does
+    with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):  # what sao.core.jacobian does
         _, tangents = forward_ad.unpack_dual(network(forward_ad.make_dual(images, direction)))
     step = 1e-6 * direction
     torch.testing.assert_close(tangents, (network(images + step) - network(images - step)) / 2e-6, rtol=1e-5, atol=1e-7)

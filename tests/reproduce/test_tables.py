@@ -14,7 +14,7 @@ from sao.config import save
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods import NonFiniteError, simclr
-from sao.methods.architecture import BigGANOptions
+from sao.methods.encoders import BigGANOptions
 from sao.methods.hinge import HingeGAN
 from sao.reproduce import price, study
 from sao.reproduce.measure import training_seconds

@@ -4,7 +4,7 @@ import pytest
 import tiny
 import torch
 
-from sao.commands.doctor import agreement_of
+from sao.cli.doctor import agreement_of
 from sao.training import device_check
 from sao.training.device_check import Comparison, EachOperator, compare, differences
 

@@ -9,8 +9,8 @@ import pytest
 import tiny
 import torch
 
-from sao import objectives
 from sao.cli import main
+from sao.core import objectives
 from sao.data.dataset import Dataset, Images
 from sao.errors import InputError
 from sao.methods.structural import Structural

@@ -6,7 +6,7 @@ import pytest
 import tiny
 import torch
 
-from sao import distributed
+from sao.core import distributed
 from sao.data.loader import Batches
 from sao.errors import InputError
 from sao.training import loop
@@ -16,7 +16,7 @@ QUIET = {"method": "random", "train__steps": 9, "log__every": 100, "log__checkpo
 
 
 class Others:
-    """Stands for `sao.distributed` in the loop: two processes, of which the other answers as it is told."""
+    """Stands for `sao.core.distributed` in the loop: two processes, of which the other answers as it is told."""
 
     def __init__(self, *answers: bool, stop_at: int | None = None, size: int = 2) -> None:
         self.answers, self.stop_at, self.size = list(answers), stop_at, size

@@ -4,7 +4,7 @@ import pytest
 import tiny
 import torch
 
-from sao import objectives
+from sao.core import objectives
 from sao.methods import discriminator_passes, structural
 from sao.training import device
 

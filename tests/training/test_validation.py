@@ -8,10 +8,10 @@ from PIL import Image
 
 from sao.data.dataset import Dataset, Vectors
 from sao.data.named import spirals
-from sao.engine.features import extract, raw_inputs
-from sao.engine.pictures import save_grid, save_samples, to_pixels
+from sao.evaluation.extract import extract, raw_inputs
 from sao.training.log import clock
 from sao.training.loop import new_method
+from sao.training.pictures import save_grid, save_samples, to_pixels
 from sao.training.validation import validate
 
 ALWAYS = {"eval/effective_rank", "eval/jacobian_norm_q05", "eval/jacobian_norm_q50", "eval/jacobian_norm_q95"}

@@ -16,9 +16,9 @@ from typing import BinaryIO, cast
 
 from sao.data.files.decode import MAX_FILE_BYTES, Failure, Loaded
 from sao.data.files.images import LITTER
+from sao.data.files.npz import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
 from sao.data.files.reading import Entry, Source, leaves
 from sao.errors import InputError, printable
-from sao.npz import ALWAYS_ALLOWED_BYTES, MAX_EXPANSION
 
 MAX_TEXT_BYTES = 256
 COMPANIONS = (".cls", ".json", ".txt")  # in a shard, what lies beside an image of the same key and is none itself

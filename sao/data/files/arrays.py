@@ -14,10 +14,10 @@ from sao.data.dataset import Images, usable_rows
 from sao.data.files.archives import file_digest
 from sao.data.files.decode import Recipe, fit
 from sao.data.files.images import FORMAT_VERSION, LARGEST, choose_size, fit_note
+from sao.data.files.npz import npz_names, read_npz
 from sao.data.files.reading import Found, Numbers, Parts, ReadOptions, Skipped, codes_and_names
 from sao.data.split import Labels, labels_or_note
 from sao.errors import InputError, printable
-from sao.npz import npz_names, read_npz
 
 DATA_NAMES = ("x", "images", "data", "features")
 LABEL_NAMES = ("y", "labels", "label", "target", "targets")

@@ -17,7 +17,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from sao.errors import InputError, printable
-from sao.files import sync
+from sao.runtime.files import sync
 
 Shapes = dict[str, tuple[int, int, int]]  # of one image in each array of an entry
 

@@ -32,7 +32,7 @@ from sao.data.files.reading import FRAME, Entry, Found, Parts, ReadOptions, Skip
 from sao.data.files.workers import map_in_order
 from sao.data.split import Layout, labels_or_note, layout_of
 from sao.errors import InputError, printable
-from sao.machine import usable_cores
+from sao.runtime.machine import usable_cores
 
 FORMAT_VERSION = 1  # to be raised whenever the same files and options would give other pixels
 SMALLEST, LARGEST_CHOSEN, LARGEST = 8, 128, 256

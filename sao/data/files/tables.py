@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from sao.csv_files import original
 from sao.data.dataset import LARGEST_VALUE, usable_rows
 from sao.data.files.arrow import batches, table_start
 from sao.data.files.reading import Found, Numbers, ReadOptions, Skipped, codes_and_names
 from sao.data.split import LABEL_COLUMNS, labels_or_note
 from sao.errors import InputError, printable
+from sao.runtime.csv_files import original
 
 ROWS_AT_ONCE = 8192
 

@@ -8,7 +8,7 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from sao import distributed
+from sao.core import distributed
 from sao.networks.moments import combined, moments, normalised, remember, spread
 
 # Values of the largest tensor of a part, where a layer works in parts: 16 MB in float32. Larger parts were no faster, and the

@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sao.config import Config
+from sao.core.random import batch_rows, generator
 from sao.data.dataset import Dataset, Samples
 from sao.data.named import SPIRAL_BOX, SPIRAL_NOISE
 from sao.evaluation.neighbours import knn_accuracy
 from sao.evaluation.probe import linear_probe
-from sao.methods.adversarial import Adversarial, Side
-from sao.methods.method import Batch, total
-from sao.randomness import batch_rows, generator
+from sao.methods.base import Batch, total
+from sao.methods.gan import Adversarial, Side
 from sao.reproduce.figure2 import numbers
 
 Numbers = dict[str, dict[str, float]]  # panel → name → value

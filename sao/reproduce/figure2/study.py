@@ -14,12 +14,12 @@ import torch
 from sao.config import Config, load_preset
 from sao.data.named import spirals
 from sao.errors import InputError
-from sao.files import write_text
-from sao.methods.adversarial import Adversarial
+from sao.methods.gan import Adversarial
 from sao.reproduce.figure2.measure import Learnt, Numbers, Sizes, measured
 from sao.reproduce.figure2.panels import save_figure
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder, check_out
+from sao.runtime.files import write_text
 from sao.training import checkpoint
 from sao.training.log import clock
 from sao.training.loop import new_method

@@ -1,0 +1,87 @@
+"""sao embed: features of data, with the names of the samples, as .npz, .csv or .parquet."""
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sao.cli.output import warn, writable
+from sao.errors import InputError
+from sao.runtime.csv_files import write_csv
+from sao.runtime.files import written
+
+if TYPE_CHECKING:  # torch comes with it
+    from sao.data.dataset import Samples
+
+ENDINGS = (".npz", ".csv", ".parquet")
+
+
+def run(arguments: Namespace) -> None:
+    target = Path(arguments.output)
+    if target.suffix not in ENDINGS:
+        raise InputError(f"{target} must end in {', '.join(ENDINGS)}")
+    writable(target, arguments.overwrite)
+    if target.suffix == ".parquet":
+        _check_pyarrow()  # before the work, not after it
+    import sao
+    from sao.cli.inputs import open_with_splits
+    from sao.training.bar import Bar
+
+    model = sao.load(arguments.run, report=warn)
+    samples, splits = open_with_splits(model, arguments.data)
+    features = model.embed(samples, arguments.feature, progress=Bar("embedding", "samples"))
+    names = list(samples.names) if samples.names is not None else [str(i) for i in range(len(samples))]
+    writers: dict[str, Callable] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
+    with written(target) as temporary:
+        writers[target.suffix](temporary, names, splits, features, samples)
+    print(f"{len(features)} x {features.shape[1]} {arguments.feature} features of step {model.step} in {target}")
+
+
+def _check_pyarrow() -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise InputError("writing .parquet needs pyarrow: pip install 'sao[tables]', or write .npz or .csv") from None
+
+
+def _npz(path: Path, names: list[str], splits: list[str] | None, features: np.ndarray, samples: "Samples") -> None:
+    """Labels as numbers, and of which class each number is."""
+    extra = {} if splits is None else {"splits": np.array(splits)}
+    extra |= {} if samples.labels is None else {"labels": samples.labels}
+    if samples.labels is not None and samples.class_names is not None:
+        extra["class_names"] = np.array([str(name) for name in samples.class_names])
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, names=np.array(names), features=features, **extra)
+
+
+def _csv(path: Path, names: list[str], splits: list[str] | None, features: np.ndarray, samples: "Samples") -> None:
+    known = {"name": names, "split": splits, "label": _labels(samples)}
+    columns = {title: values for title, values in known.items() if values is not None}
+    titles = [*columns, *(f"f{i}" for i in range(features.shape[1]))]
+    of_samples = zip(*columns.values(), strict=True)
+    rows = ([*about, *(f"{value:.9g}" for value in row)] for about, row in zip(of_samples, features, strict=True))
+    write_csv(path, titles, rows)
+
+
+def _parquet(path: Path, names: list[str], splits: list[str] | None, features: np.ndarray, samples: "Samples") -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    known = {"name": names, "split": splits, "label": _labels(samples)}
+    columns = {title: pyarrow.array(list(map(_plain, values))) for title, values in known.items() if values is not None}
+    columns |= {f"f{i}": pyarrow.array(features[:, i]) for i in range(features.shape[1])}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+
+
+def _labels(samples: "Samples") -> list[str] | None:
+    """The class of each sample by its name, where classes have names, else by its number."""
+    if samples.labels is None:
+        return None
+    names = samples.class_names
+    return [str(code) if names is None else str(names[code]) for code in samples.labels.tolist()]
+
+
+def _plain(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

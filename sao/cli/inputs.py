@@ -1,0 +1,153 @@
+"""The data that commands work on after training: a path, or a named data set, in the form that the model expects."""
+
+import os
+import re
+import sys
+
+import numpy as np
+
+from sao.api import Model
+from sao.data import named
+from sao.data.dataset import Dataset, Images, Samples, Standardiser, Vectors
+from sao.data.files.open import Opened, data_exists, open_data, open_for_embedding, open_path
+from sao.data.files.reading import Skipped
+from sao.data.split import held_out_rows
+from sao.errors import InputError, printable
+from sao.training.bar import Bar
+from sao.training.run_folder import DataFacts
+
+GREY = np.array([0.299, 0.587, 0.114])  # the weights of red, green and blue that images in files become grey by
+
+
+def open_for(model: Model, data: str) -> Samples:
+    """Every sample of a path; of a named data set the training part followed by the held-out one."""
+    return open_with_splits(model, data)[0]
+
+
+def open_with_splits(model: Model, data: str) -> tuple[Samples, list[str] | None]:
+    """The same, and of each sample whether it is in the part to train on or in the held-out one, where there are two."""
+    if data in named.NAMES:
+        opened = _named(model, data)
+        _say(opened.notes, [])
+        train, test = opened.dataset.train, opened.dataset.test
+        return _joined(train, test), ["train"] * len(train) + ["test"] * len(test)
+    _check_there(data)
+    samples, skipped, notes = open_for_embedding(
+        data,
+        shape=model.facts.shape,
+        standardiser=_standardiser(model.facts),
+        fit=model.config.data.fit,
+        progress=Bar("reading", "items"),
+    )
+    _say(notes, skipped)
+    return samples, _splits_of(model, data, samples)
+
+
+def _splits_of(model: Model, data: str, samples: Samples) -> list[str] | None:
+    """As the names of the samples say, or as the run cut its own data."""
+    names, test = list(samples.names or []), ("test", "val", "valid", "validation")
+    first = [re.split(r"[ /]", name, maxsplit=1)[0].lower() for name in names]
+    if "train" in first and all(word == "train" or word in test for word in first):
+        return ["train" if word == "train" else "test" for word in first]
+    about, place = model.config, model.facts.place
+    if place is None or os.path.realpath(data) != os.path.realpath(place[0]):
+        return None
+    labels = samples.labels if about.data.labels else None
+    train, held_out = held_out_rows(len(samples), labels, about.data.held_out, about.seed)
+    if len(train) != model.facts.samples:
+        return None  # the data has changed since the run began
+    splits = np.full(len(samples), "train", dtype=object)
+    splits[held_out] = "test"
+    return splits.tolist()
+
+
+def open_split_for(model: Model, data: str) -> Opened:
+    """Other data than the run's, with a training and a held-out part of its own, as the run's own was prepared.
+
+    The parts are those of the data (folders train/ and test/, arrays x_train and x_test), or else split as the run's were.
+    """
+    if data in named.NAMES:
+        return _named(model, data)
+    _check_there(data)
+    config = model.config
+    return open_path(
+        data,
+        shape=model.facts.shape,
+        standardiser=_standardiser(model.facts),
+        fit=config.data.fit,
+        strict=config.data.strict,
+        held_out=config.data.held_out,
+        seed=config.seed,
+        progress=Bar("reading", "items"),
+    )
+
+
+def _named(model: Model, name: str) -> Opened:
+    config = model.config
+    opened = open_data(name, folder=config.data.folder, held_out=config.data.held_out, seed=config.seed)
+    dataset, notes = as_trained(opened.dataset, model.facts.shape)
+    return Opened(dataset, opened.skipped, opened.notes + notes)
+
+
+def as_trained(dataset: Dataset, shape: tuple[int, ...]) -> tuple[Dataset, list[str]]:
+    """Images in the size and the colours of a network's input, and what was done to them."""
+    there = dataset.train.shape
+    if there == tuple(shape):
+        return dataset, []
+    if len(there) != 3 or len(shape) != 3 or shape[1] != shape[2]:
+        raise InputError(f"{dataset.name} has samples of shape {there}, the run was trained on {tuple(shape)}")
+    channels, size, _ = shape
+    notes = []
+    if there[1:] != (size, size):
+        dataset = named.resized(dataset, size)
+        notes.append(f"images of {there[2]}x{there[1]} pixels were resized to {size}x{size}, as the network was trained")
+    if there[0] != channels:
+        parts = [_recoloured(part, channels) for part in (dataset.train, dataset.test) if isinstance(part, Images)]
+        dataset = Dataset(dataset.name, *parts)
+        notes.append(
+            f"images were made {'grey' if channels == 1 else 'colour (three equal channels)'}, as the network was trained"
+        )
+    return dataset, notes
+
+
+def _recoloured(images: Images, channels: int) -> Images:
+    pixels = images.pixels
+    if channels == 1:
+        pixels = np.concatenate(
+            [(part @ GREY + 0.5).astype(np.uint8) for part in np.array_split(pixels, -(-len(pixels) // 4096))]
+        )
+        pixels = pixels[..., None]
+    else:
+        pixels = np.repeat(pixels, channels, axis=3)
+    return Images(pixels, images.labels, images.names, images.class_names)
+
+
+def _standardiser(facts: DataFacts) -> Standardiser | None:
+    return None if facts.standardiser is None else Standardiser.from_dict(facts.standardiser)
+
+
+def _check_there(data: str) -> None:
+    if not data_exists(data):
+        raise InputError(f"there is no file or folder {data}")
+
+
+def _say(notes: list[str], skipped: list[Skipped]) -> None:
+    """To people: what a command writes may go to another program."""
+    for note in notes:
+        print(printable(note), file=sys.stderr)
+    for item in skipped[:5]:
+        print(printable(f"skipped {item.name}: {item.reason}"), file=sys.stderr)
+    if len(skipped) > 5:
+        print(f"… and {len(skipped) - 5} more items were skipped", file=sys.stderr)
+
+
+def _joined(train: Samples, test: Samples) -> Samples:
+    names = [f"train {i}" for i in range(len(train))] + [f"test {i}" for i in range(len(test))]
+    labels = None
+    if train.labels is not None and test.labels is not None:
+        labels = np.concatenate([train.labels, test.labels])
+    if isinstance(train, Images) and isinstance(test, Images):
+        return Images(np.concatenate([train.pixels, test.pixels]), labels, names, train.class_names)
+    assert isinstance(train, Vectors)
+    assert isinstance(test, Vectors)
+    return Vectors(np.concatenate([train.rows, test.rows]), labels, names, train.class_names)

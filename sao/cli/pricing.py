@@ -1,0 +1,144 @@
+"""sao train --dry-run: what the run would do and what it would cost, from a few real steps that are thrown away."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sao.config import Config
+from sao.config.auto import choose_options
+from sao.data.dataset import Dataset, Frames, Images
+from sao.data.files.open import Opened
+from sao.data.files.reading import FRAME
+from sao.errors import InputError
+from sao.report.price import report_seconds
+from sao.training import checkpoint
+from sao.training.cost import StepCost, memory_of, step_cost
+from sao.training.device import choose_device
+from sao.training.log import clock
+from sao.training.loop import check_batch
+from sao.training.other_runs import with_other_runs
+from sao.training.run_data import open_config_data
+from sao.training.trainer import describe
+
+# (samples, size, channels, held out, classes) of the paper's data sets, to price a run where the data is not at hand.
+KNOWN = {
+    "cifar10": (50_000, 32, 3, 10_000, 10),
+    "cifar100": (50_000, 32, 3, 10_000, 100),
+    "imagenet10": (13_000, 128, 3, 500, 10),
+    "imagenet100": (126_689, 128, 3, 5000, 100),
+    "mnist": (60_000, 28, 1, 10_000, 10),
+    "fashion_mnist": (60_000, 28, 1, 10_000, 10),
+}
+SHOWN = 5  # skipped items
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Data to make steps with, and how many samples it has or stands for."""
+
+    opened: Opened
+    train: int
+    test: int
+    classes: int | None
+    note: str
+    at_hand: bool = True
+
+
+@dataclass(frozen=True)
+class Price:
+    """The steps of a run, its report and its checkpoints; evaluations have a budget instead of a price."""
+
+    note: str  # what stood for the data
+    samples: int
+    step: StepCost
+    steps: int
+    report: float  # seconds
+    checkpoint: int  # bytes
+
+    @property
+    def training(self) -> float:
+        """Seconds of all the steps."""
+        return self.steps * self.step.seconds
+
+
+def price_run(config: Config, automatic: dict[str, str] | None = None) -> None:
+    """Print what `sao train` would print before it begins, then the price."""
+    config = with_other_runs(config)
+    data = _data(config)
+    reasons: list[str] = []
+    if automatic is not None and data.at_hand:
+        config, reasons = choose_options(config, data.opened.dataset.train, automatic.keys())
+    for sentence in (*data.opened.notes, *reasons):
+        print(sentence)
+    if skipped := data.opened.skipped:
+        named = "; ".join(f"{item.name}: {item.reason}" for item in skipped[:SHOWN])
+        print(f"{len(skipped)} items could not be used: {named}{'; …' if len(skipped) > SHOWN else ''}")
+    price = _price(config, data)
+    print(describe(config, data.opened, price.step.trial.method) if data.at_hand else price.note)
+    print(f"length      {price.steps} steps of {config.train.batch}: {_passes(config, price)} passes over the data")
+    print(f"one step    {price.step.seconds:.3g} s{_learnt_from(price.step, config.train.batch)}")
+    limit = config.log.evaluate_minutes
+    print(f"evaluation  {'no limit' if limit is None else f'at most {clock(60 * limit)}'} after the last step")
+    if config.log.report:
+        print(f"report      {clock(price.report)} after that")
+    print(f"whole run   {price.steps} steps: {clock(price.training + price.report)} without evaluations")
+    print(f"memory      {_memory(config, price)}")
+    disk = price.checkpoint * (config.log.keep + 1)
+    print(f"disk        {disk / 1e9:.2f} GB for {config.log.keep} checkpoints and the one being written")
+
+
+def price(config: Config) -> Price:
+    return _price(config, _data(config))
+
+
+def _price(config: Config, data: Priced) -> Price:
+    check_batch(config, data.train)
+    dataset, steps = data.opened.dataset, config.steps_for(data.train)
+    cost = step_cost(config, dataset)
+    method = cost.trial.method
+    report = report_seconds(method, dataset.test, data.test) if config.log.report else 0.0
+    return Price(data.note, data.train, cost, steps, report, checkpoint.size_on_disk(method))
+
+
+def _data(config: Config) -> Priced:
+    try:
+        opened = open_config_data(config, download=False)
+    except InputError:
+        if config.data.source not in KNOWN:
+            raise
+        return _stand_in(config)
+    dataset = opened.dataset
+    note = f"data        {dataset.name}, {len(dataset.train)} training samples"
+    return Priced(opened, len(dataset.train), len(dataset.test), dataset.classes, note)
+
+
+def _stand_in(config: Config) -> Priced:
+    """Random pixels of the shape of a known data set, as many as a step needs."""
+    source = config.data.source
+    train, size, channels, test, classes = KNOWN[source]
+    shape = (max(64, config.train.batch), config.data.size or size, config.data.size or size, channels)
+    draws = np.random.default_rng(0)
+    frames = None
+    if config.data.crop is not None:
+        whole = draws.integers(0, 256, (shape[0], FRAME * shape[1], FRAME * shape[2], channels), dtype=np.uint8)
+        frames = Frames(whole, np.full(shape[0], 4 / 3, np.float32), config.data.crop)
+    images = Images(draws.integers(0, 256, shape, dtype=np.uint8), np.arange(shape[0]) % classes, frames=frames)
+    note = f"data        {source} is not at hand: priced with random pixels of its shape and its {train} samples"
+    return Priced(Opened(Dataset(source, images, images), [], []), train, test, classes, note, at_hand=False)
+
+
+def _passes(config: Config, price: Price) -> str:
+    return f"{price.steps * config.train.batch / price.samples:.3g}"
+
+
+def _learnt_from(cost: StepCost, batch: int) -> str:
+    if cost.trial.batch == batch:
+        return ", measured"
+    tried = cost.trial.batch
+    return f", a straight line through batches of {tried // 2} and {tried} ({cost.trial.seconds:.3g} s)"
+
+
+def _memory(config: Config, price: Price) -> str:
+    here = memory_of(choose_device(config.train.device))
+    more = "" if price.step.memory < 0.9 * here else ": too much; lower train.batch, or set method.micro_batch"
+    return f"{price.step.memory / 1e9:.2g} GB of the {here / 1e9:.3g} GB here{more}"

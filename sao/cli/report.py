@@ -1,0 +1,69 @@
+"""sao report: one HTML file that shows a run, or several side by side."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sao.cli.output import warn, writable
+from sao.errors import InputError
+
+if TYPE_CHECKING:  # torch comes with it
+    from sao.report.build import Shown
+    from sao.training.run_folder import Run
+
+
+def run(arguments: Namespace) -> None:
+    from sao.models import run_folder
+    from sao.report.layout import check_umap
+    from sao.training.run_folder import Run
+
+    if not 10 <= arguments.points <= 20_000:
+        raise InputError(f"--points is {arguments.points}: a map shows between 10 and 20000 samples")
+    if arguments.clusters is not None and not 2 <= arguments.clusters <= 100:
+        raise InputError(f"--clusters is {arguments.clusters}: give between 2 and 100")
+    runs = [Run.open(run_folder(folder, warn)) for folder in arguments.runs]
+    for one, given in zip(runs, arguments.runs, strict=True):
+        if one.is_copy:
+            raise InputError(f"{given} has no history and no data to report on: `sao eval`, `sample` and `embed` take it")
+    target = Path(arguments.output or (runs[0].folder / "report.html" if len(runs) == 1 else "report.html"))
+    if arguments.layout == "umap":
+        check_umap()
+    writable(target)
+    from sao.report.build import STAGES, asked_limits, write_report
+    from sao.runtime.interrupt import interruptible
+    from sao.training.log import Stages
+
+    limits = asked_limits(arguments.points, arguments.clusters, arguments.layout == "umap")
+    stages = Stages("report", every=5.0, of=len(runs) * (1 + STAGES) + 1)
+    try:
+        shown = [_opened(one, name, stages) for one, name in zip(runs, names_of(runs), strict=True)]
+        interruptible(lambda: write_report(target, shown, limits, stages))
+    finally:
+        stages.end()
+    print(f"{target}, {target.stat().st_size / 1e6:.1f} MB: open it in any browser, it needs no network")
+
+
+def names_of(runs: "list[Run]") -> list[str]:
+    """Each run by its folder's name; by as much of its path as tells it from the others."""
+    paths = [one.folder.resolve() for one in runs]
+    for length in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-length:]) for path in paths]
+        if len(set(names)) == len(set(paths)):
+            break
+    return names
+
+
+def _opened(run: "Run", name: str, stages) -> "Shown":
+    """A run whose data is gone is shown without its map."""
+    import sao
+    from sao.report.build import Shown
+    from sao.training.run_data import open_run_data
+
+    stages(f"opening {name}")
+    model = sao.load(run.folder, report=warn)
+    dataset = None
+    try:
+        dataset = open_run_data(run)[1].dataset
+    except InputError as error:
+        warn(f"the map of {name} is left out: {error}")
+    return Shown(run, model, dataset, name)

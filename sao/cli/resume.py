@@ -1,0 +1,35 @@
+"""sao resume: go on from the latest whole checkpoint, with other options where some are given."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+
+from sao import config as configuration
+from sao.cli.output import exit_code
+from sao.config import Config
+from sao.errors import InputError
+from sao.models import run_folder
+from sao.training.run_folder import Run
+
+FIXED = ("seed", "method", "method.name")  # what a run is; a network of another size does not fit its checkpoint anyway
+
+
+def run(arguments: Namespace) -> int:
+    run = Run.open(run_folder(arguments.run))
+    if run.is_copy:
+        raise InputError(f"{arguments.run} holds nothing to train on: `sao train` begins a run of your own")
+    config = changed_config(run.config, arguments.options)
+    from sao.runtime import launch as processes
+
+    with processes.joined(config.train.device, config.train.timeout_seconds):
+        from sao.training.trainer import resume
+
+        return exit_code(lambda: resume(run.folder, arguments.source, config))
+
+
+def changed_config(config: Config, options: Mapping[str, str]) -> Config:
+    for key in options:
+        if key.startswith("data."):
+            raise InputError(f"--{key} cannot be changed when a run goes on; data that was moved is --data PATH")
+        if key in FIXED:
+            raise InputError(f"--{key} cannot be changed when a run goes on: start another one")
+    return configuration.build(config.model_dump(mode="json"), options)

@@ -1,0 +1,60 @@
+"""sao train: data → run folder → loop → a table that says whether it was worth it."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from sao import config as configuration
+from sao.cli.output import exit_code
+from sao.config import Config
+from sao.config.presets import preset_names
+from sao.errors import InputError, typed
+
+
+def run(arguments: Namespace) -> int:
+    config = _config(arguments)
+    from sao.core import distributed
+    from sao.runtime import launch as processes  # torch, which takes seconds, only once the arguments are known to be good
+
+    with processes.joined(config.train.device, config.train.timeout_seconds):
+        from sao.training.trainer import start
+
+        if arguments.dry_run:
+            if distributed.world_size() > 1:
+                raise InputError("--dry-run prices one process: leave torchrun out")
+            from sao.cli.pricing import price_run
+
+            return exit_code(lambda: price_run(config, _by_hand(arguments)))
+        out = Path(f"runs/{_name(arguments)}" if arguments.out is None else arguments.out)
+        return exit_code(lambda: start(config, out, arguments.overwrite, _by_hand(arguments)))
+
+
+def _by_hand(arguments: Namespace) -> dict[str, str] | None:
+    """The options that a person gave, where the rest is to be chosen for the data; else None."""
+    automatic = arguments.auto or (arguments.source is not None and arguments.preset is None)
+    return arguments.options if automatic else None
+
+
+def _config(arguments: Namespace) -> Config:
+    options = dict(arguments.options)
+    for given, key, value in (
+        (arguments.source is not None, "data.source", arguments.source),
+        (arguments.keep is not None, "log.keep", arguments.keep),
+        (arguments.no_labels, "data.labels", "false"),
+        (arguments.strict, "data.strict", "true"),
+    ):
+        if given:
+            options[key] = value
+    if arguments.out == "":
+        raise InputError("--out is empty: name a folder for the run")
+    preset = arguments.preset
+    if preset is None:
+        preset = "digits" if arguments.source is None else "own"
+    elif not preset.endswith((".yaml", ".yml")) and preset not in preset_names() and Path(preset).exists():
+        raise InputError(f"{preset} is a path, not a preset: {typed('train', '--data', preset)}")
+    return configuration.load_preset(preset, options)
+
+
+def _name(arguments: Namespace) -> str:
+    if arguments.preset is not None:
+        return Path(arguments.preset).stem
+    return "digits" if arguments.source is None else Path(arguments.source).resolve().stem or "own"

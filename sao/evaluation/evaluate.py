@@ -1,0 +1,206 @@
+"""The one evaluator: validation, the table at the end of a run, `sao eval` and the tables of the paper all call it.
+
+What is compared is measured on the same rows: the learnt features, and for doing nothing the raw inputs, their PCA and the
+features of the untrained network.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sao.data.dataset import Dataset, Images, Samples
+from sao.data.split import by_class
+from sao.evaluation.budget import Budget
+from sao.evaluation.extract import Function, extract, raw_inputs, raw_size
+from sao.evaluation.features import ONE_SPLIT, Features
+from sao.evaluation.html import metric_table
+from sao.evaluation.kmeans import starts_for
+from sao.evaluation.manifold import Manifold
+from sao.evaluation.result import Metric
+from sao.evaluation.suite import check_names, computations, evaluate
+from sao.evaluation.verdict import Verdict, pca, verdict_of
+from sao.methods import FeatureName, Method
+from sao.training.log import Stages
+
+LEARNT = "learnt"
+RAW_CELLS = 2**25  # numbers of raw inputs that are looked at: larger images are averaged down
+RAW_COLUMNS = 768  # but not below 16x16 in colour
+Pair = tuple[Features, Features | None]  # training and held-out part; or all there is
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which metrics (None: all that the data allows), on at most how many rows of each part, with how many k-means runs.
+
+    Where there are no labels, `unlabelled` are the metrics.
+    `clusters` bounds runs x classes. `strict` makes an error of what the data does not allow; otherwise it is a caution in
+    place of the number. What does not fit into `minutes` is left out with a caution.
+    """
+
+    metrics: tuple[str, ...] | None = None
+    rows: int | None = 10_000
+    restarts: int = 20
+    clusters: int = 4000
+    unlabelled: tuple[str, ...] | None = None
+    strict: bool = False
+    manifold: Manifold = "spectral"  # how clusters along the manifold are found
+    minutes: float | None = None
+
+    def restarts_for(self, classes: int | None) -> int:
+        return self.restarts if classes is None else starts_for(classes, self.restarts, self.clusters)
+
+
+VALIDATED = Plan(("kmeans", "probe", "knn1", "knn5", "effective_rank"), rows=5000, restarts=5, unlabelled=("effective_rank",))
+SUMMARISED = Plan(
+    ("kmeans", "kmeans_best", "manifold", "svm", "knn1", "knn5", "effective_rank"),
+    clusters=1000,
+    unlabelled=("effective_rank", "cluster_agreement"),
+    minutes=10,
+)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of the learnt features by their names, those of the references as raw/NAME, pca/NAME and untrained/NAME."""
+
+    metrics: list[Metric]
+    verdict: Verdict | None
+    n_train: int
+    n_test: int | None  # None where there is one split
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the table, and what it comes to."""
+        return metric_table(self.metrics, "" if self.verdict is None else self.verdict.sentence)
+
+
+@dataclass(frozen=True)
+class ChosenRows:
+    """The rows of each part that are looked at, and their labels: the same for every representation."""
+
+    parts: list[Samples]
+    rows: list[np.ndarray]
+    labels: list[np.ndarray | None]
+    splits: list[str]
+
+    @classmethod
+    def of(cls, data: Dataset | Samples, limit: int | None, seed: int) -> "ChosenRows":
+        """Samples that are no data set are one split."""
+        parts = [data.train, data.test] if isinstance(data, Dataset) else [data]
+        rows = [chosen_rows(len(part), part.labels, limit, seed) for part in parts]
+        return cls(parts, rows, _labels(parts, rows), ["train", "test"] if len(parts) == 2 else [ONE_SPLIT])
+
+    def pair(self, of: Callable[[Samples, np.ndarray], np.ndarray], facts: Mapping[str, Any]) -> Pair:
+        """What a function makes of these rows, with what the protocol must say of it."""
+        found = [
+            Features(of(part, rows), labels, {**facts, "split": split})
+            for part, rows, labels, split in zip(self.parts, self.rows, self.labels, self.splits, strict=True)
+        ]
+        return found[0], (found[1] if len(found) == 2 else None)
+
+    def raw(self, columns: int | None, facts: Mapping[str, Any]) -> Pair:
+        feature = "raw inputs"
+        if isinstance(self.parts[0], Images):
+            size = raw_size(self.parts[0].shape, columns)
+            feature += "" if size == self.parts[0].shape[1:] else f", averaged to {size[0]}x{size[1]}"
+        facts = {**facts, "feature": feature, "weights": "none"}
+        return self.pair(lambda part, rows: raw_inputs(part, rows, columns), facts)
+
+    @property
+    def raw_columns(self) -> int:
+        labels = self.labels[0]
+        return raw_columns(max(map(len, self.rows)), None if labels is None else len(np.unique(labels)))
+
+
+def representations(
+    method: Method,
+    data: Dataset | Samples,
+    plan: Plan,
+    seed: int = 0,
+    untrained: Method | None = None,
+    feature: FeatureName = "backbone",
+    facts: Mapping[str, Any] | None = None,
+    extract: Callable[..., np.ndarray] = extract,
+) -> dict[str, Pair]:
+    """What is to be measured, by name: the learnt features and, where there is an untrained network, all references.
+
+    `extract` is a function of that kind, to share the work among processes.
+    """
+    chosen, facts = ChosenRows.of(data, plan.rows, seed), facts or {}
+    device = next(p.device for p in method.parameters() if p.device.type != "meta")  # where only a part of it is in memory
+
+    def features(function: Function, more: Mapping[str, Any]) -> Pair:
+        return chosen.pair(lambda part, rows: extract(function, part, device, rows=rows), {**facts, **more})
+
+    learnt = features(method.representation(feature), {"feature": feature})
+    if untrained is None:
+        return {LEARNT: learnt}
+    raw = chosen.raw(chosen.raw_columns, facts)
+    return {
+        LEARNT: learnt,
+        "raw": raw,
+        "pca": pca(*raw, components=learnt[0].values.shape[1]),
+        "untrained": features(untrained.representation(feature), {"feature": feature, "weights": "untrained"}),
+    }
+
+
+def measure(
+    found: Mapping[str, Pair], plan: Plan, seed: int = 0, progress: Stages | None = None, budget: Budget | None = None
+) -> Evaluation:
+    """Every metric of the plan of every representation; where there are references, a verdict too.
+
+    `budget` is one that runs already: that of a plan begins here.
+    """
+    (train, test), references = found[LEARNT], {name: pair for name, pair in found.items() if name != LEARNT}
+    scored = train if test is None else test
+    names = plan.metrics if plan.strict or scored.labels is not None else plan.unlabelled
+    classes = None if scored.labels is None else len(np.unique(scored.labels))
+    if progress is not None:
+        labelled = train.labels is not None and scored.labels is not None
+        progress.expect(len(found) * computations(check_names(names, labelled)))
+    metrics = evaluate(
+        train,
+        test,
+        names,
+        seed,
+        references,
+        repeats=plan.restarts_for(classes),
+        lenient=not plan.strict,
+        progress=progress,
+        manifold=plan.manifold,
+        budget=budget or Budget(plan.minutes),
+    )
+    verdict = verdict_of(metrics) if references else None
+    metrics = metrics if verdict is None else verdict.metrics
+    metrics = [replace(metric, protocol={"seed": seed, **metric.protocol}) for metric in metrics]
+    return Evaluation(metrics, verdict, len(train), None if test is None else len(test))
+
+
+def weights_used(method: Method, asked: str = "ema") -> str:
+    """What a protocol says of the weights: a method without a moving average has none to use."""
+    return asked if method.averaged else "raw"
+
+
+def chosen_rows(n: int, labels: np.ndarray | None, limit: int | None, seed: int) -> np.ndarray:
+    """Sorted row numbers, at most `limit` of them, drawn so that every class keeps its share and at least one sample."""
+    if limit is None or n <= limit:
+        return np.arange(n)
+    order = np.random.default_rng(seed).permutation(n)
+    if labels is None:
+        return np.sort(order[:limit])
+    rows, places, sizes = by_class(labels, order)
+    drawn = np.argsort(order)[rows]  # equal shares are taken in the order of the draw
+    return np.sort(rows[np.lexsort((drawn, places / sizes))[:limit]])
+
+
+def raw_columns(rows: int, classes: int | None) -> int:
+    """How many columns of raw inputs are looked at: the time is in proportion to rows x columns x classes."""
+    return max(RAW_COLUMNS, RAW_CELLS // rows * 20 // max(20, classes or 0))
+
+
+def _labels(parts: list[Samples], rows: list[np.ndarray]) -> list[np.ndarray | None]:
+    """Of each part, or none at all where a part has none, or only one class: then there is nothing to tell apart."""
+    chosen = [None if part.labels is None else part.labels[taken] for part, taken in zip(parts, rows, strict=True)]
+    told_apart = all(labels is not None and len(np.unique(labels)) > 1 for labels in chosen)
+    return chosen if told_apart else [None] * len(parts)

@@ -1,0 +1,286 @@
+"""What the engine knows of a learner: it makes one step on a batch, and turns samples into features."""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.profiler import record_function
+from torch.optim import Optimizer
+
+from sao.config.types import Strict
+from sao.core import distributed
+from sao.core.precision import cheaper
+from sao.methods.compiled import Compiled, Function, as_it_is
+from sao.methods.encoders import AnyEncoderOptions, EncoderOptions
+from sao.methods.health import Health
+from sao.methods.stages import with_stages
+from sao.networks import Encoder, MovingAverage
+from sao.networks.cpu import portable
+
+Scalars = dict[str, Tensor]
+FeatureName = Literal["backbone", "embedding", "layers"]
+Use = FeatureName | Literal["decode"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a method is told about the run that it is built for."""
+
+    shape: tuple[int, ...]  # of a sample: (c, h, w) or (d,)
+    samples: int  # in the training part
+    batch: int  # global, over all processes
+    steps: int  # of the whole run
+    seed: int
+    classes: int | None = None
+    encoder: EncoderOptions | None = None  # None: what is usual for the method and the shape
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return max(1, self.samples // self.batch)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a step gets: this process's rows of the global batch."""
+
+    inputs: Tensor
+    rows: Tensor  # their places in the training part
+    labels: Tensor | None = None  # only for a method that needs them
+
+
+class MethodOptions(Strict, ABC):
+    """The options of one method, which know how to build it."""
+
+    name: str
+    encoders: ClassVar[tuple[str, ...] | None] = None  # those that it can use; None: every general one; empty: only its own
+    generates: ClassVar[bool] = False  # whether what it builds is Generative
+
+    @classmethod
+    def can_use(cls, encoder: type[AnyEncoderOptions]) -> bool:
+        return encoder.general if cls.encoders is None else encoder.model_fields["name"].default in cls.encoders
+
+    def with_runs(self, read: "Callable[[str], OtherRun]") -> Self:
+        """The options with what is in the folders of other runs that they name, each of which `read` opens."""
+        return self
+
+    @abstractmethod
+    def build(self, context: Context) -> "Method":
+        """The method at step 0; what it draws for its weights comes from torch's default generator, which is seeded."""
+
+
+@dataclass(frozen=True)
+class OtherRun:
+    """What a method may know of another run."""
+
+    folder: str
+    method: MethodOptions
+    encoder: EncoderOptions | None
+    seed: int
+
+
+class TrainingData(Protocol):
+    """The training part, as `refresh` may read it."""
+
+    def __len__(self) -> int: ...
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """Network inputs on the method's device."""
+        ...
+
+
+class Method(nn.Module, ABC):
+    """A learner: its state is its parameters and buffers, and its optimisers'."""
+
+    needs_labels = False
+    optimisers: dict[str, Optimizer]
+    bfloat16_passes = tf32_passes = compiled_passes = False  # set by the engine, for the device
+    gradient_limit: float | None = None  # where set, the norm to which an optimiser's whole gradient is clipped
+    headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
+    cycle = 1  # steps after which the kind of work repeats, where not all steps do the same
+    may_collapse: ClassVar[bool] = False  # whether a run says so where its network answers everything alike
+    uniform_losses: Mapping[str, float] | None = None  # values at which a logged loss means: all outputs are alike
+    # The networks and buffers, by name, that `features` and `embeddings` use, so that others need not be loaded; "": all.
+    features_with: tuple[str, ...] = ("",)
+    embeddings_with: tuple[str, ...] | None = None  # None: the same as for the features
+    own_clusters: int | None = None  # into how many it divides samples by itself, where it does
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.health = Health()
+        self._compiled = Compiled()
+
+    @contextmanager
+    def passes(self, like: Tensor, allowed: bool = True, compiled: bool = True) -> "Iterator[Callable[[Function], Function]]":
+        """Around a forward pass of training: in bfloat16 or TF32 where that is wanted. Its results are then cast back.
+
+        It gives a function from a network to what is called in its place: the network itself, or as torch compiles it, unless
+        its graph is gone through backwards twice, which a compiled one cannot.
+        Losses stay outside, and so does whatever a Jacobian norm is taken of: both are computed in the data's own precision.
+        """
+        with ExitStack() as stack:
+            if allowed and (self.bfloat16_passes or self.tf32_passes):
+                stack.enter_context(cheaper(self.bfloat16_passes, self.tf32_passes, like.device))
+            if allowed and compiled and self.compiled_passes:
+                stack.enter_context(portable())  # torch's own operators are what its compiler knows how to join
+                stack.enter_context(warnings.catch_warnings())
+                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor")  # it looks at that of G's images itself
+                yield self._compiled
+            else:
+                yield as_it_is
+
+    def compile_passes(self) -> None:
+        """From now on, let torch compile what `passes` is around."""
+        self.compiled_passes = True
+
+    def begin(self, learner_of: "Callable[[str], tuple[Method, int]]") -> None:
+        """Before the first step of a run: take what it needs of others; `learner_of` opens one, and says how far it is."""
+
+    def refresh(self, data: TrainingData, step: int) -> None:
+        """Before each step: whatever needs more of the data than a batch. It must follow from the state and the step alone."""
+
+    def training_step(self, batch: Batch, step: int) -> Scalars:
+        """A step in which no optimiser uses a loss or a gradient that is not finite.
+
+        Nobody waits for the device to find that out; who keeps or logs anything asks `check_finite` first.
+        """
+        self.health.step = step
+        return self.step(batch, step)
+
+    @abstractmethod
+    def step(self, batch: Batch, step: int) -> Scalars:
+        """Learn from this process's rows of the global batch of a step; return detached scalars to log.
+
+        Nothing is read from the device here; see docs/extending.md.
+        """
+
+    def check_finite(self) -> None:
+        """Raise NonFiniteError if a step so far had a loss or a gradient that was not finite."""
+        self.health.check()
+
+    @abstractmethod
+    def features(self, inputs: Tensor) -> Tensor:
+        """Backbone features (n, b) for evaluation, without a graph."""
+
+    def embeddings(self, inputs: Tensor) -> Tensor:
+        """What the objective sees, (n, p); the features themselves where a method has no head."""
+        return self.features(inputs)
+
+    @torch.no_grad()
+    def layers(self, inputs: Tensor) -> Tensor:
+        """The features and, pooled to 2x2, the maps of every stage that led to them."""
+        return with_stages(self, self.features, inputs)
+
+    def tensors_for(self, use: Use) -> dict[str, Tensor]:
+        """The parameters and buffers that a use needs, as the method declares them."""
+        declared = self.features_with
+        if use == "decode":
+            maker = generative(self)
+            assert maker is not None
+            declared = maker.decodes_with
+        elif use == "embedding" and self.embeddings_with is not None:
+            declared = self.embeddings_with
+        tensors = dict(self.named_parameters()) | dict(self.named_buffers())
+        return {name: value for name, value in tensors.items() if _is_of(declared, name)}
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether the features come from an encoder that makes maps of an image in stages."""
+        used = (part for name, part in self.named_modules() if _is_of(self.features_with, name))
+        return any(True for part in used if isinstance(part, Encoder) for _ in part.blocks_of_maps())
+
+    def representation(self, name: FeatureName) -> Callable[[Tensor], Tensor]:
+        return {"backbone": self.features, "embedding": self.embeddings, "layers": self.layers}[name]
+
+    def clusters_of(self, inputs: Tensor) -> Tensor:
+        """The number (n,) of each sample's cluster, for a method that has clusters of its own."""
+        raise NotImplementedError
+
+    def smooth_function(self, inputs: Tensor) -> Tensor:
+        """The function whose Jacobian is logged, with a graph."""
+        return self.features(inputs)
+
+    @property
+    def averaged(self) -> bool:
+        """Whether features come from a moving average of what is trained."""
+        return any(isinstance(child, MovingAverage) for child in self.children())
+
+    def use_raw_weights(self) -> None:
+        """Let features and samples come from the trained networks themselves instead of their moving averages."""
+        for name, child in self.named_children():
+            if isinstance(child, MovingAverage):  # average_X follows X
+                child.network.load_state_dict(getattr(self, name.removeprefix("average_")).state_dict())
+
+    def update(self, name: str, losses: Scalars, diagnostics: Scalars) -> Scalars:
+        """Step an optimiser with the gradients of all processes, unless a term is not finite; the scalars to log.
+
+        The optimiser leaves everything as it is where its `found_inf` is 1; nobody reads that.
+        """
+        optimiser = self.optimisers[name]
+        parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+        scalars = {f"{name}/{term}": value.detach() for term, value in (losses | diagnostics).items()}
+        scalars[f"{name}/gradient_norm"] = gradient_norm(parameters)
+        optimiser.found_inf = self.health.look(scalars)  # pyright: ignore[reportAttributeAccessIssue]
+        with record_function("phase/optimiser"):
+            if self.gradient_limit is not None:
+                clip_grad_norm(parameters, scalars[f"{name}/gradient_norm"], self.gradient_limit)
+            optimiser.step()
+        return scalars
+
+    def backward_and_update(self, name: str, losses: Scalars, diagnostics: Scalars) -> Scalars:
+        """One update with the gradient of the sum of the losses, which are those of the global batch."""
+        optimiser = self.optimisers[name]
+        optimiser.zero_grad()
+        total(losses).backward()
+        distributed.sum_gradients(parameter for group in optimiser.param_groups for parameter in group["params"])
+        return self.update(name, losses, diagnostics)
+
+
+class Generative(Method):
+    """A method that also makes samples: `decode` turns normal draws into inputs."""
+
+    latent_shape: tuple[int, ...]
+    decodes_with: ClassVar[tuple[str, ...]]  # that `decode` uses, by name; not a part of one of them
+
+    @abstractmethod
+    def decode(self, latents: Tensor) -> Tensor:
+        """Inputs (n, …) from latents (n, *latent_shape), without a graph; the same latents always give the same inputs."""
+
+
+def _is_of(declared: Sequence[str], name: str) -> bool:
+    return any(one == "" or f"{name}.".startswith(f"{one}.") for one in declared)
+
+
+def generative(method: Method) -> Generative | None:
+    """The method itself if it can make samples."""
+    return method if isinstance(method, Generative) else None
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[nn.Module]:
+    """The network in evaluation mode, then in the mode it was in."""
+    training = network.training
+    network.eval()
+    try:
+        yield network
+    finally:
+        network.train(training)
+
+
+def total(losses: Scalars) -> Tensor:
+    return torch.stack(list(losses.values())).sum()
+
+
+def clip_grad_norm(parameters: Sequence[nn.Parameter], norm: Tensor, limit: float) -> None:
+    """Scale the gradients, which together have this norm, so that it is at most the limit."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    torch._foreach_mul_(gradients, (limit / norm).clamp(max=1))  # pyright: ignore[reportPrivateImportUsage]
+
+
+def gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))  # pyright: ignore[reportPrivateImportUsage]

@@ -1,0 +1,242 @@
+"""Networks as options: which encoder reads the samples, and which generator makes them."""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+from torch import nn
+
+from sao.config.types import Decay, Depth, Int, PositiveInt, Strict
+from sao.errors import InputError
+from sao.methods.third_party import import_unet, transformer_block
+from sao.networks import (
+    BigGANEncoder,
+    Discriminator,
+    EmbeddingHead,
+    Encoder,
+    Generator,
+    PlainResNet,
+    ResNet,
+    VectorEncoder,
+    VectorGenerator,
+    resnet_stages,
+)
+from sao.networks.spectral import normalise_spectrally
+from sao.networks.unet import UNet
+from sao.networks.vit import VisionTransformer
+
+Shape = tuple[int, ...]
+
+
+class AnyEncoderOptions(Strict, ABC):
+    """The options of one encoder, which know how to build it."""
+
+    name: str
+    general: ClassVar[bool] = True  # whether a method may use it that asks for no encoder in particular
+
+    @abstractmethod
+    def build(self, shape: Shape) -> Encoder:
+        """The encoder for samples of a shape: (c, h, w) images or (d,) vectors."""
+
+
+class ResNetOptions(AnyEncoderOptions):
+    """The paper's backbone for images, or with BatchNorm the ResNet that baselines are usually trained with."""
+
+    name: Literal["resnet"] = "resnet"
+    widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] | None = Field(
+        default=None, description="channels of each stage; null: the paper's for the image size"
+    )
+    blocks: Depth = Field(default=2, description="residual blocks in each stage")
+    norm: Literal["group", "batch"] = Field(
+        default="group", description="group: the paper's; batch: torchvision's, with strides and a norm after each convolution"
+    )
+    patch: PositiveInt = Field(
+        default=1, description="pixels a side that the first convolution takes as one position; 1: the paper's, 2: faster"
+    )
+    activation: Literal["elu", "relu"] | None = Field(default=None, description="null: elu with group, relu with batch")
+
+    def build(self, shape: Shape) -> Encoder:
+        channels, size = image_shape(shape, "resnet")
+        check_patches(size, self.patch, "encoder")
+        size //= self.patch
+        if self.norm == "batch":
+            usual = self.widths or (64, 128, 256, 512)
+            return PlainResNet(channels, usual, [self.blocks] * len(usual), size >= 64, self.activation or "relu", self.patch)
+        widths, downsample = resnet_stages(size, self.widths)
+        return ResNet(channels, widths, [self.blocks] * len(widths), downsample, self.activation or "elu", self.patch)
+
+
+class PerceptronOptions(AnyEncoderOptions):
+    """For vectors: a residual multi-layer perceptron."""
+
+    name: Literal["perceptron"] = "perceptron"
+    width: PositiveInt = Field(default=128, description="units of each layer")
+    depth: Depth = Field(default=2, description="residual layers")
+
+    def build(self, shape: Shape) -> Encoder:
+        if len(shape) != 1:
+            raise InputError("encoder perceptron is for vectors, and this data is images: set --encoder resnet")
+        return VectorEncoder(shape[0], self.width, self.depth)
+
+
+class BigGANOptions(AnyEncoderOptions):
+    """The body of BigGAN's own discriminator for small images."""
+
+    name: Literal["biggan"] = "biggan"
+    general: ClassVar[bool] = False
+    width: PositiveInt = Field(default=256, description="channels of every block")
+
+    def build(self, shape: Shape) -> Encoder:
+        channels, size = image_shape(shape, "biggan")
+        if size >= 64:
+            raise InputError(f"encoder biggan is for small images, got {size}x{size}: set --data.size 32")
+        return BigGANEncoder(channels, self.width)
+
+
+class ViTOptions(AnyEncoderOptions):
+    """A vision transformer with fixed positions; its feature is the class token. The defaults are ViT-small."""
+
+    name: Literal["vit"] = "vit"
+    patch: PositiveInt | None = Field(
+        default=None, description="pixels a side of a patch; null: 4 at 32x32, 8 at 128x128, and the like at other sizes"
+    )
+    width: PositiveInt = Field(default=384, description="numbers in a token, a multiple of 4")
+    depth: Depth = Field(default=12, description="blocks")
+    heads: PositiveInt = Field(default=12, description="of the attention in each block")
+
+    @model_validator(mode="after")
+    def _tokens_can_be_divided(self) -> Self:
+        check_tokens(self.width, self.heads)
+        return self
+
+    def build(self, shape: Shape) -> VisionTransformer:
+        channels, size = image_shape(shape, "vit")
+        patch = self.patch or usual_patch(size)
+        check_patches(size, patch, "encoder")
+        return VisionTransformer(channels, size, patch, self.width, self.depth, self.heads, transformer_block())
+
+
+class UNetOptions(AnyEncoderOptions):
+    """The network of a diffusion model. The defaults are those of the first of them, for 32x32 images."""
+
+    name: Literal["unet"] = "unet"
+    general: ClassVar[bool] = False
+    channels: Annotated[Int, Field(ge=4)] = Field(default=128, description="of the first level")
+    multipliers: Annotated[tuple[PositiveInt, ...], Field(min_length=2)] | None = Field(
+        default=None, description="of the channels in each level; null: [1, 2, 2, 2], or fewer that end in a map of 4x4 or more"
+    )
+    blocks: Depth = Field(default=2, description="residual blocks in each level downwards; upwards there is one more")
+    attention: tuple[PositiveInt, ...] = Field(
+        default=(16,), description="sides of the maps that attend to themselves; that in the middle always does"
+    )
+    dropout: Decay = Field(default=0.1, description="share of activations that are left out of each block while learning")
+
+    def build(self, shape: Shape) -> UNet:
+        channels, size = image_shape(shape, "unet")
+        multipliers = self.multipliers or usual_multipliers(size)
+        levels = len(multipliers)
+        if size % 2 ** (levels - 1):
+            raise InputError(
+                f"images of {size}x{size} cannot be halved {levels - 1} times: set --encoder.multipliers or --data.size"
+            )
+        attends = [size // 2**level in self.attention for level in range(levels)]
+        network = import_unet()(
+            sample_size=size,
+            in_channels=channels,
+            out_channels=channels,
+            block_out_channels=[self.channels * multiplier for multiplier in multipliers],
+            layers_per_block=self.blocks,
+            down_block_types=["AttnDownBlock2D" if attend else "DownBlock2D" for attend in attends],
+            up_block_types=["AttnUpBlock2D" if attend else "UpBlock2D" for attend in reversed(attends)],
+            attention_head_dim=None,  # one head
+            norm_num_groups=math.gcd(32, self.channels, max(1, self.channels // 4)),  # 32, or four channels and more in each
+            norm_eps=1e-6,
+            downsample_padding=0,
+            flip_sin_to_cos=False,
+            freq_shift=1,
+            dropout=self.dropout,
+        )
+        return UNet(network)
+
+
+EncoderOptions = Annotated[
+    ResNetOptions
+    | PerceptronOptions
+    | BigGANOptions
+    | ViTOptions
+    | UNetOptions,
+    Field(discriminator="name"),
+]  # fmt: skip
+
+
+class GeneratorOptions(Strict):
+    """BigGAN-deep without classes for images, a perceptron for vectors."""
+
+    width: PositiveInt = Field(default=128, description="channels are multiples of it; for vectors the units of a layer")
+    depth: Depth = Field(default=2, description="blocks at each resolution; for vectors the number of layers")
+    latent_size: PositiveInt = Field(default=128, description="numbers in a latent vector")
+    falling: bool = Field(
+        default=False, description="halve the channels as the image grows, below 64x64 too: faster; false: the paper's"
+    )
+
+    def build(self, shape: Shape) -> nn.Module:
+        if len(shape) == 1:
+            if self.falling:
+                raise InputError("method.generator.falling is for images, and this data is vectors: leave it out")
+            return VectorGenerator(shape[0], self.width, self.depth, self.latent_size)
+        channels, size = image_shape(shape, "generator")
+        return Generator(size, channels, self.width, self.depth, self.latent_size, self.falling)
+
+
+def encoder_for(options: EncoderOptions | None, shape: Shape) -> Encoder:
+    """The encoder that was asked for, or the usual one for samples of a shape."""
+    return (options or encoder_for_shape(shape)).build(shape)
+
+
+def encoder_for_shape(shape: Shape) -> ResNetOptions | PerceptronOptions:
+    return PerceptronOptions() if len(shape) == 1 else ResNetOptions()
+
+
+def discriminator_for(
+    options: EncoderOptions | None, shape: Shape, embedding_size: int, spectral_normalisation: bool
+) -> Discriminator:
+    if isinstance(options, ResNetOptions) and options.norm == "batch":
+        raise InputError("a discriminator's samples must not interact, and with encoder.norm batch they do: set it to group")
+    encoder = encoder_for(options, shape)
+    discriminator = Discriminator(encoder, EmbeddingHead(encoder.feature_size, embedding_size))
+    if spectral_normalisation:
+        normalise_spectrally(discriminator)
+    return discriminator
+
+
+def check_tokens(width: int, heads: int) -> None:
+    if width % heads or width % 4:
+        raise ValueError(f"width must be a multiple of 4 and of heads, got {width} with {heads} heads")
+
+
+def check_patches(size: int, patch: int, network: str) -> None:
+    if size % patch:
+        raise InputError(
+            f"patches of {patch}x{patch} do not divide images of {size}x{size}: set --{network}.patch or --data.size"
+        )
+
+
+def usual_patch(size: int) -> int:
+    """The largest patch of the published ones that still leaves 7 a side; the smallest where none does."""
+    return next((patch for patch in (8, 4, 2) if size % patch == 0 and size // patch >= 7), 2)
+
+
+def usual_multipliers(size: int) -> tuple[int, ...]:
+    halvings = [count for count in (1, 2, 3) if size % 2**count == 0 and size // 2**count >= 4]
+    return (1, 2, 2, 2)[: 1 + max(halvings, default=1)]
+
+
+def image_shape(shape: Shape, who: str) -> tuple[int, int]:
+    """(channels, size) of square images that the networks can take."""
+    if len(shape) == 1:
+        raise InputError(f"encoder {who} is for images, and this data is vectors: set --encoder perceptron")
+    channels, height, width = shape
+    if height != width or not 8 <= height <= 256:
+        raise InputError(f"images must be square with 8 to 256 pixels a side, got {height}x{width}: set --data.size")
+    return channels, height

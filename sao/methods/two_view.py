@@ -1,0 +1,188 @@
+"""What every two-view learner shares: views of a batch → encoder → head → a loss of the gathered global batch."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sao.config.types import Decay
+from sao.core import distributed
+from sao.data.augmentation import Augmentation
+from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars, evaluating
+from sao.methods.optimisers import ViewsOptimiser
+from sao.networks import Discriminator, Encoder, MovingAverage, Partner
+
+# Of the published recipes for CIFAR-10 and CIFAR-100.
+SYMMETRIC = Augmentation(crop=0.08, jitter=(0.8, 0.8, 0.8, 0.2), grey=0.2, blur=0.5, flip=True)
+WEAKER = Augmentation(crop=0.08, jitter=(0.4, 0.4, 0.2, 0.1), grey=0.2, flip=True)
+WEAKER_SOLARISED = WEAKER.model_copy(update={"solarise": 0.2})
+
+Parts = dict[str, Tensor]  # what a loss needs of a view, by name: (n, anything)
+
+
+class ViewsOptions(MethodOptions):
+    view: Augmentation = Field(default=SYMMETRIC, description="how the first view of an image is made")
+    second_view: Augmentation | None = Field(default=None, description="how the second view is made; null: like the first")
+    optimiser: ViewsOptimiser = Field(default=ViewsOptimiser(), description="how encoder and head are updated")
+    average: Decay | None = Field(
+        default=None, description="take features from a moving average with this decay; null: from the network"
+    )
+
+
+class TwoViews(Method):
+    """Without augmentation both views are the same image, and a loss can ask for nothing but that images differ."""
+
+    may_collapse: ClassVar[bool] = True
+
+    def __init__(
+        self, encoder: Encoder, head: nn.Module, options: ViewsOptions, context: Context, predictor: nn.Module | None = None
+    ) -> None:
+        """A predictor is what else is trained, on top of the projections that the head makes."""
+        super().__init__()
+        self.network = Discriminator(encoder, head)
+        self.predictor = nn.Identity() if predictor is None else predictor
+        self.average_network = None if options.average is None else MovingAverage(self.network, options.average)
+        used = "network" if self.average_network is None else "average_network.network"
+        self.features_with, self.embeddings_with = (f"{used}.encoder",), (used,)
+        self.views = [options.view, options.second_view or options.view]
+        self.batch, self.seed, self.steps = context.batch, context.seed, context.steps
+        self.optimisers = {
+            "network": options.optimiser.build([*self.network.parameters(), *self.predictor.parameters()]),
+        }
+
+    # --- what a method says ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+        """Weighted terms of the global batch, from the rows that `project` made of each view.
+
+        Parameters take part in `project` alone: here every process would add their whole gradient.
+        """
+
+    def view(self, index: int, inputs: Tensor, step: int) -> Tensor:
+        """One of the views of this process's rows of the batch."""
+        return self.views[index](inputs, self.seed, f"view {index}", step, self.batch)
+
+    def project(self, images: Tensor) -> Parts:
+        """What the losses need of this process's rows of a view.
+
+        Whether it collapses is seen in `diagnosed`, or else in the `projection`.
+        """
+        return {"projection": self.network(images)[1]}
+
+    def update_bank(self, views: Sequence[Parts], step: int) -> None:
+        """After the update, what the next steps need of this one."""
+
+    # --- the step ----------------------------------------------------------------------------------------------------
+
+    def step(self, batch: Batch, step: int) -> Scalars:
+        views = self._gathered(batch.inputs, step)
+        diagnosed = views[0].get("diagnosed", views[0]["projection"])
+        scalars = self.backward_and_update("network", self.losses(views, step), {"spread": spread(diagnosed)})
+        if self.average_network is not None:
+            self.average_network.update(self.network)
+        self.update_bank([{name: rows.detach() for name, rows in view.items()} for view in views], step)
+        return scalars
+
+    def _gathered(self, inputs: Tensor, step: int) -> list[Parts]:
+        """What was made of every view of the global batch. Each passes alone: a BatchNorm takes the moments of one view."""
+        made: list[Parts] = []
+        for index in range(len(self.views)):
+            images = self.view(index, inputs, step)
+            with self.passes(images) as called:
+                made.append({name: rows.to(images.dtype) for name, rows in called(self.project)(images).items()})
+        # All that belongs to an image travels side by side: one row of the message for each row of the batch.
+        rows = [rows for parts in made for rows in parts.values()]
+        message = distributed.gather(torch.cat(rows, dim=1), self.batch)
+        columns = iter(message.split([part.shape[1] for part in rows], dim=1))
+        return [{name: next(columns) for name in parts} for parts in made]
+
+    # --- use ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _used(self) -> nn.Module:
+        return self.network if self.average_network is None else self.average_network.network
+
+    @torch.no_grad()
+    def features(self, inputs: Tensor) -> Tensor:
+        with evaluating(self._used) as network:
+            return network.features(inputs)  # pyright: ignore[reportCallIssue]
+
+    @torch.no_grad()
+    def embeddings(self, inputs: Tensor) -> Tensor:
+        with evaluating(self._used) as network:
+            return F.normalize(network(inputs)[1])
+
+    def smooth_function(self, inputs: Tensor) -> Tensor:
+        with evaluating(self._used) as network:
+            return network(inputs)[1]
+
+
+class PartnerOptions(ViewsOptions):
+    momentum: Decay = Field(
+        default=0.99, description="decay of the partner that follows the network, at the start; it rises to 1 along a cosine"
+    )
+
+
+class PartneredViews(TwoViews):
+    """With a partner that follows the network, and from whose outputs it learns."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        head: nn.Module,
+        options: PartnerOptions,
+        context: Context,
+        predictor: nn.Module,
+        partner_predicts: bool,
+    ) -> None:
+        super().__init__(encoder, head, options, context, predictor)
+        self.momentum = options.momentum
+        self.followed = (self.network, self.predictor) if partner_predicts else (self.network,)
+        self.partner = Partner(*self.followed)
+
+    def step(self, batch: Batch, step: int) -> Scalars:
+        scalars = super().step(batch, step)
+        self.partner.update(rising_to_1(self.momentum, step, self.steps), *self.followed)
+        return scalars
+
+    @torch.no_grad()
+    def of_partner(self, images: Tensor) -> Tensor:
+        """What the partner makes of images: projections, or what its predictor makes of them."""
+        network, *predictor = self.partner.networks
+        made = network(images)[1]
+        return predictor[0](made) if predictor else made
+
+
+def rising_to_1(first: float, step: int, steps: int) -> float:
+    return 1 - (1 - first) * (math.cos(math.pi * step / steps) + 1) / 2
+
+
+def cross_views(views: Sequence[Parts]) -> list[tuple[Parts, Parts]]:
+    """Each of the first two views with every view but itself."""
+    return [(one, other) for index, one in enumerate(views[:2]) for place, other in enumerate(views) if place != index]
+
+
+def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
+    """Cross-entropy of the other view of an image among all views (2n) but the view itself; rows (n, p) are made unit."""
+    views = F.normalize(torch.cat([one, other]))
+    itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
+    logits = (views @ views.T / temperature).masked_fill(itself, -torch.inf)
+    partners = torch.arange(len(views), device=views.device).roll(len(one))
+    return F.cross_entropy(logits, partners)
+
+
+def soft_cross_entropy(targets: Tensor, logits: Tensor) -> Tensor:
+    """Mean over the batch; targets (n, k) are shares that sum to 1."""
+    return -(targets * logits.log_softmax(1)).sum(1).mean()
+
+
+def spread(projections: Tensor) -> Tensor:
+    """How evenly directions are spread: about 1 for projections that differ, 0 where all of them have become the same."""
+    directions = F.normalize(projections.detach(), dim=1)
+    return directions.std(0, correction=0).square().sum().sqrt()
