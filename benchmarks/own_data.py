@@ -20,13 +20,13 @@ from PIL import Image
 from sklearn import datasets
 
 import sao
-from sao.api import Model
 from sao.data.dataset import Dataset, Images, Samples, Vectors
 from sao.data.files.open import open_path
 from sao.data.split import held_out_rows
 from sao.evaluation import Features, Verdict, judge
 from sao.evaluation.extract import extract, raw_inputs
 from sao.methods import Method
+from sao.training.model import Model
 
 TABLES = ("wine", "breast_cancer", "digits")
 HELD_OUT = 0.3

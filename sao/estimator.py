@@ -14,8 +14,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sao import api as models
-from sao.api import Model, check_feature
 from sao.config import Config, build, load_preset
 from sao.config.auto import choose_options
 from sao.core.agreement import check_finite
@@ -32,8 +30,10 @@ from sao.evaluation.neighbours import majority, nearest
 from sao.methods import FeatureName, Method
 from sao.runtime.files import own_path, read_json, write_text, written
 from sao.training import checkpoint
+from sao.training import model as models
 from sao.training.device import choose_device
 from sao.training.loop import Diverged
+from sao.training.model import Model, check_feature
 from sao.training.run_folder import DataFacts, Run
 from sao.training.trainer import fit
 

@@ -12,7 +12,6 @@ from rivals import MOST_EPOCHS, Epochs, epochs_within, fit, inputs_of
 from writing import write_benchmark, write_curves
 
 from sao import config as configuration
-from sao.api import load
 from sao.data.dataset import Dataset
 from sao.evaluation.clusters import clustering
 from sao.evaluation.evaluate import ChosenRows, weights_used
@@ -33,6 +32,7 @@ from sao.runtime.machine import processor_name
 from sao.training.device import choose_device, set_threads
 from sao.training.log import clock
 from sao.training.loop import Diverged, new_method
+from sao.training.model import load
 from sao.training.run_data import open_config_data
 from sao.training.run_folder import Run
 from sao.training.trainer import train_run

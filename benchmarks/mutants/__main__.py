@@ -1,4 +1,4 @@
-"""Wrong changes, one at a time, and whether a test notices: `make mutants`, or `python benchmarks/mutants sao/core/memory_bank.py`.
+"""Wrong changes, one at a time, and whether a test notices: `make mutants`, or `… sao/core/memory_bank.py`.
 
 Every outcome is a line of results/mutants.jsonl, so that a run can be stopped at any time and goes on where it was. A change
 that was noticed is not tried again; one that was not, when its file or its tests have changed.

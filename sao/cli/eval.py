@@ -10,11 +10,11 @@ from sao.cli.output import warn
 from sao.errors import InputError, printable
 
 if TYPE_CHECKING:
-    from sao.api import Model
     from sao.data.dataset import Dataset
     from sao.evaluation import Metric
     from sao.evaluation.budget import Budget
     from sao.evaluation.evaluate import Evaluation, Plan
+    from sao.training.model import Model
     from sao.training.run_folder import Run
 
 GENERATION = ("is", "fid", "kid", "precision", "recall", "memorised")

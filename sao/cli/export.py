@@ -13,7 +13,7 @@ from sao.cli.output import warn, writable, writable_folder
 from sao.errors import InputError
 
 if TYPE_CHECKING:  # torch comes with it
-    from sao.api import Model
+    from sao.training.model import Model
 
 CHECKED = 64  # samples on which the file must agree with the run
 SECONDS = 1.0  # for which each is timed

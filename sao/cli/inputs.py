@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 
-from sao.api import Model
 from sao.data import named
 from sao.data.dataset import Dataset, Images, Samples, Standardiser, Vectors
 from sao.data.files.open import Opened, data_exists, open_data, open_for_embedding, open_path
@@ -14,6 +13,7 @@ from sao.data.files.reading import Skipped
 from sao.data.split import held_out_rows
 from sao.errors import InputError, printable
 from sao.training.bar import Bar
+from sao.training.model import Model
 from sao.training.run_folder import DataFacts
 
 GREY = np.array([0.299, 0.587, 0.114])  # the weights of red, green and blue that images in files become grey by

@@ -13,8 +13,8 @@ from sao.errors import InputError
 from sao.runtime.files import written_folder
 
 if TYPE_CHECKING:  # torch comes with it
-    from sao.api import Model
     from sao.methods import Use
+    from sao.training.model import Model
 
 CHECKED = 64  # samples on which the copy must agree with the run
 HALF_AGREES = 0.02  # of the largest value, where numbers are kept in half of the bits

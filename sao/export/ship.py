@@ -7,7 +7,6 @@ from typing import Any
 
 from sao import __version__
 from sao import config as configuration
-from sao.api import Model
 from sao.config import Config, Data, Train, load_preset
 from sao.config.presets import preset_names
 from sao.data.named import NAMES
@@ -16,6 +15,7 @@ from sao.evaluation.result import read_json
 from sao.methods import Use
 from sao.runtime.files import write_text
 from sao.training import checkpoint
+from sao.training.model import Model
 from sao.training.partial_method import PartialMethod
 from sao.training.run_files import MARK
 from sao.training.run_folder import CONFIG, FACTS, FORMAT, DataFacts, Run

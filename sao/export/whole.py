@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from sao.api import Model
 from sao.data.dataset import Standardiser, pixels_to_inputs
 from sao.methods import FeatureName, Method, Use, generative
 from sao.networks.cpu import portable
+from sao.training.model import Model
 from sao.training.pictures import pixels_of
 
 EXAMPLES = 3  # in the batch with which the network is traced; another number than any size in it

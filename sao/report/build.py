@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from sao import __version__
-from sao.api import Model
 from sao.data.dataset import Dataset, Images, Samples
 from sao.evaluation.evaluate import chosen_rows
 from sao.report import history
@@ -26,6 +25,7 @@ from sao.report.points import (
 )
 from sao.report.thumbnails import Sheets
 from sao.runtime.files import write_text
+from sao.training.model import Model
 from sao.training.run_folder import Run
 
 REPORT = "report.html"

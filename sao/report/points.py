@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from sao.api import Model
 from sao.core.jacobian import jacobian_norm
 from sao.core.random import generator
 from sao.data.dataset import Images, Samples
@@ -17,6 +16,7 @@ from sao.evaluation.kmeans import best_kmeans
 from sao.evaluation.outliers import outliers
 from sao.evaluation.suite import CLUSTERS_WITHOUT_LABELS
 from sao.methods import generative
+from sao.training.model import Model
 
 NEIGHBOURS = 5
 SHOWN = 8  # samples of each kind of a cluster

@@ -13,13 +13,13 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from sao.api import Model, load
 from sao.data.dataset import Dataset
 from sao.evaluation.evaluate import Plan, chosen_rows, measure, representations, weights_used
 from sao.reproduce.figure2.measure import tsne
 from sao.reproduce.figure2.numbers import unit
 from sao.reproduce.runs import check_out
 from sao.runtime.files import write_text
+from sao.training.model import Model, load
 from sao.training.run_data import open_run_data
 from sao.training.run_folder import Run
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sao.api import Model, load
 from sao.data.dataset import Dataset, Images
 from sao.data.named import NAMES
 from sao.evaluation import evaluate_generation
@@ -24,6 +23,7 @@ from sao.networks import Encoder
 from sao.reproduce.rows import StudyRun
 from sao.runtime.machine import processor_name
 from sao.training.data_facts import DataFacts
+from sao.training.model import Model, load
 from sao.training.pictures import save_samples
 from sao.training.run_folder import Run
 

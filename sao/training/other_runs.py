@@ -6,9 +6,9 @@ The other run is only read. After the first step it is not needed any more.
 import os
 from pathlib import Path
 
-from sao.api import load
 from sao.config import Config
 from sao.methods import Method, OtherRun
+from sao.training.model import load
 from sao.training.run_folder import Run
 
 

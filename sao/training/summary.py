@@ -5,7 +5,6 @@ import sys
 import warnings
 from pathlib import Path
 
-from sao.api import Model
 from sao.config import Config
 from sao.data.dataset import Dataset
 from sao.data.files.objects import IN_MEMORY
@@ -19,6 +18,7 @@ from sao.runtime.files import write_text
 from sao.runtime.interrupt import interruptible
 from sao.training.log import Log, Stages, clock
 from sao.training.loop import new_method
+from sao.training.model import Model
 from sao.training.run_folder import Run
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from sao import config as configuration
-from sao.api import Model
 from sao.config import Config
 from sao.config.auto import choose_options_and_time
 from sao.core import distributed
@@ -33,6 +32,7 @@ from sao.training.data_place import with_data
 from sao.training.device import choose_device, fixed_choices, set_threads
 from sao.training.log import FolderGone, Log, check_tensorboard
 from sao.training.loop import Diverged, Interrupted, new_method, train
+from sao.training.model import Model
 from sao.training.other_runs import begin, with_other_runs
 from sao.training.run_data import check_apart, facts_of, open_config_data, open_object, open_run_data
 from sao.training.run_folder import DataFacts, Run, check_free

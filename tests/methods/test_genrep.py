@@ -16,7 +16,6 @@ from scipy.stats import truncnorm
 from test_structural_step import assert_alike
 from torch import Tensor
 
-from sao.api import load
 from sao.cli import main
 from sao.config import build
 from sao.core.random import normal, uniform
@@ -26,6 +25,7 @@ from sao.methods import METHODS, Batch, OtherRun, generative
 from sao.methods.genrep import GenRep, recorded, truncated_rows
 from sao.methods.structural import Structural
 from sao.training import checkpoint
+from sao.training.model import load
 
 SEED, BATCH, LATENT, SHAPE = 5, 6, 8, (1, 8, 8)
 OPTIMISER = {"learning_rate": 3e-3, "betas": (0.4, 0.9), "weight_decay": 0.2}

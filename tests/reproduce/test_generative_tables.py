@@ -66,8 +66,8 @@ def test_the_page_says_where_the_paper_cannot_be_right(clustered):
 
 def test_the_clusters_are_those_of_the_method(clustered, monkeypatch):
     """What k-means would find in the same features is another number."""
-    from sao.api import load
     from sao.data.named import digits
+    from sao.training.model import load
 
     method = load(clustered / "runs/self-conditioned-digits-seed0").method
     assert isinstance(method, self_conditioned.SelfConditioned)
