@@ -67,7 +67,7 @@ def test_efficientnet_sees_what_it_was_trained_with(flower, monkeypatch):
     """Mean 127 and deviation 128, as TensorFlow trained it; timm writes 0.5 and 0.5, which is the same to a grey level."""
     import timm
     from efficientnet_lite_pytorch import EfficientNet
-    from timm.data import resolve_data_config
+    from timm.data.config import resolve_data_config
     from torchvision.transforms import functional
 
     seen = entering(monkeypatch, EfficientNet, "extract_features")
@@ -98,15 +98,17 @@ def test_inputs_are_those_that_diffusers_trains_with_and_pictures_those_it_draws
     processor = VaeImageProcessor(vae_scale_factor=1)
     inputs = pixels_to_inputs(torch.from_numpy(flower)[None])
     torch.testing.assert_close(inputs, processor.preprocess(Image.fromarray(flower)), atol=1e-6, rtol=0)
-    drawn = (processor.postprocess(inputs, output_type="np") * 255).round().astype(np.uint8)
+    drawn = (np.asarray(processor.postprocess(inputs, output_type="np")) * 255).round().astype(np.uint8)
     np.testing.assert_array_equal(pixels_of(inputs).numpy(), drawn)
 
 
 def test_inputs_are_those_that_timms_vision_transformers_are_trained_with(flower):
     import timm
-    from timm.data import create_transform, resolve_data_config
+    from timm.data.config import resolve_data_config
+    from timm.data.transforms_factory import create_transform
 
     config = resolve_data_config(model=timm.create_model("vit_tiny_patch16_224"))
     transform = create_transform(**{**config, "crop_pct": 1.0})
+    assert callable(transform)
     expected = transform(Image.fromarray(flower))
     torch.testing.assert_close(pixels_to_inputs(torch.from_numpy(flower)[None])[0], expected, atol=1e-6, rtol=0)
