@@ -1,7 +1,6 @@
 """sao eval: every metric that the data allows, with its protocol, as a table and as JSON; ends in one plain sentence."""
 
 import re
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,8 +127,7 @@ def _begun(plan: "Plan") -> "Budget":
     from sao.evaluation.budget import Budget
 
     if plan.minutes is not None and distributed.is_main():
-        limit = f"at most {plan.minutes:g} minutes (--budget)"
-        print(f"evaluating: {limit}; metrics that do not fit are left out and named", file=sys.stderr)
+        print(f"at most {plan.minutes:g} minutes (--budget); metrics that do not fit are left out and named")
     return Budget(plan.minutes)
 
 

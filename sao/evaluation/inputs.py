@@ -144,7 +144,7 @@ class Columns:
 
     def apply(self, x: Tensor) -> Tensor:
         x = (x - self.mean).div_(self.scale)
-        if self.group is None:
+        if self.group is None or self.sign is None:
             return x
         return x.new_zeros(len(x), LARGEST).index_add_(1, self.group, x * self.sign)
 
