@@ -54,8 +54,10 @@ def write_copy(
     kept: list[Use] = []
     names: set[str] = set()
     uses: list[Use] = ["backbone", "embedding"]
-    uses += ["layers"] if parts.outline is not None and parts.outline.has_layers else []
-    uses += ["decode"] if config.method.generates else []
+    if parts.outline is not None and parts.outline.has_layers:
+        uses.append("layers")
+    if config.method.generates:
+        uses.append("decode")
     for use in uses:
         needed = parts.names_for(use)
         if needed is not None:

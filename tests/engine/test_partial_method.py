@@ -8,7 +8,7 @@ import torch
 import sao
 from sao.engine import checkpoint
 from sao.engine.run import DataFacts, Run
-from sao.methods import generative
+from sao.methods import FeatureName, generative
 
 
 def run_of(folder, **options):
@@ -32,7 +32,8 @@ def test_every_method_embeds_and_generates_as_if_it_were_whole(name, tmp_path):
     folder, whole = run_of(tmp_path / "run", method=name)
     inputs = tiny.dataset().test.inputs(slice(0, 5))
     model = sao.load(folder, device="cpu")
-    for use in ("backbone", "embedding", *(["layers"] if whole.has_layers else [])):
+    uses: list[FeatureName] = ["backbone", "embedding", "layers"]
+    for use in uses if whole.has_layers else uses[:2]:
         found = model.method_for(use).representation(use)(inputs)
         torch.testing.assert_close(found, whole.representation(use)(inputs), rtol=1e-4, atol=1e-5)
     if (maker := generative(whole)) is not None:
