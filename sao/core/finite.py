@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 P = ParamSpec("P")
-R = TypeVar("R", covariant=True)
+R = TypeVar("R")
 
 
 class Checked(Protocol[P, R]):
@@ -32,7 +32,7 @@ def refuse_nonfinite(function: Callable[P, R]) -> Checked[P, R]:
             if isinstance(value, Tensor):
                 check_finite(f"{name} holds", value)
             elif callable(value):
-                bound.arguments[name] = finite_results(name, value)
+                bound.arguments[name] = _finite_results(name, value)
         return function(*bound.args, **bound.kwargs)
 
     found: Any = checked
@@ -40,11 +40,11 @@ def refuse_nonfinite(function: Callable[P, R]) -> Checked[P, R]:
     return cast(Checked[P, R], found)
 
 
-def finite_results(name: str, function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _finite_results(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, which raises where its result is not finite."""
 
-    def checked(x: Tensor) -> Tensor:
-        result = function(x)
+    def checked(*args: Any) -> Any:
+        result = function(*args)
         if isinstance(result, Tensor):
             check_finite(f"{name} returned", result)
         return result

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from sao.networks.batchnorm import BatchNorm
 from sao.networks.checks import check_latents, check_sizes
 from sao.networks.cpu import use_cpu_operators
-from sao.networks.cpu.generator import add_doubled, convolved_or_graph, to_images
+from sao.networks.cpu.generator import convolved_or_graph
 from sao.networks.layout import ImageNetwork, arranged
 from sao.networks.spectral import normalise_spectrally
 
@@ -69,7 +69,7 @@ class Generator(ImageNetwork):
             if resolution // 2 < ATTENTION_RESOLUTION <= resolution < size:
                 self.blocks.append(SelfAttention(outputs))
         self.norm = BatchNorm(multipliers[-1][1])
-        self.last = ToImages(multipliers[-1][1], channels, 3)
+        self.last = Convolution(multipliers[-1][1], channels, 3)
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_normal_(module.weight)
@@ -115,15 +115,6 @@ class Convolution(nn.Conv2d):
         super().__init__(inputs, outputs, kernel, padding=kernel // 2)
 
 
-class ToImages(Convolution):
-    """From many channels to one or three."""
-
-    in_parts = staticmethod(to_images)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return to_images(input, self.weight, self.bias) if use_cpu_operators(input) else super().forward(input)
-
-
 class Block(nn.Module):
     """Bottleneck block: 1x1 down, two 3x3, 1x1 up; the shortcut drops the channels that the output does not have."""
 
@@ -140,8 +131,6 @@ class Block(nn.Module):
         for index, (norm, convolution) in enumerate(zip(self.norms, self.convolutions, strict=True)):
             residual = _layer(norm, convolution, residual, condition, frugal, double=self.upsample and index == 1)
         shortcut = x[:, : self.outputs]
-        if self.upsample and use_cpu_operators(x):
-            return add_doubled(residual, shortcut)
         residual += _doubled(shortcut, self.upsample)
         return residual
 

@@ -124,7 +124,7 @@ def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
     if _two_by_two(gradient, weight):
         return _two_by_two_images(_vectors(gradient.flip(2, 3)) @ _whole_matrix(weight))
     if _tiny(gradient, weight):
-        return sum_of_patches(_positions(gradient) @ _rows(weight), gradient)
+        return _sum_of_patches(_positions(gradient) @ _rows(weight), gradient)
     if _few(weight):
         return F.conv2d(gradient, weight.flip(2, 3).transpose(0, 1), padding=1)
     like = gradient.new_empty(()).expand(len(gradient), weight.shape[1], *gradient.shape[2:])
@@ -216,7 +216,7 @@ def _patches(images: Tensor) -> Tensor:
     return padded.as_strided((n, h, w, 3, 3, c), (image, row, column, row, column, channel)).reshape(n * h * w, 9 * c)
 
 
-def sum_of_patches(patches: Tensor, like: Tensor) -> Tensor:
+def _sum_of_patches(patches: Tensor, like: Tensor) -> Tensor:
     """(nhw, 9c) → (n, c, h, w): what the patches of all positions say of each; the transpose of `_patches`."""
     return _SumOfPatches.apply(patches, len(like), *like.shape[2:])  # pyright: ignore[reportReturnType]
 
