@@ -92,8 +92,8 @@ class MomentumSGD(torch.optim.SGD):
 class LARS(MomentumSGD):
     """Momentum SGD whose step on each weight is clipped to a fraction of that weight's norm.
 
-    In the clipped form (solo-learn's for CIFAR): a gradient is clipped so that |lr · g| ≤ TRUST · |w|. Vectors (biases, scales of
-    norms) are neither clipped nor decayed.
+    In the clipped form (solo-learn's for CIFAR): a gradient is clipped so that |lr · g| ≤ TRUST · |w|. Vectors (biases,
+    scales of norms) are neither clipped nor decayed.
     """
 
     def _change_gradient(self, weight: nn.Parameter, lr: float) -> None:
