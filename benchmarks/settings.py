@@ -5,8 +5,8 @@ python benchmarks/settings.py --out DIR [--preset fashion16] [--data mnist] [--f
 
 --try changes options by hand, several at a time; it can be given again, and then no other settings are tried unless --only
 names them. --hold-back trains on five sixths of the training set and judges on the rest, a validation set, so that settings
-are not chosen on the test set. --manifold judges clusters along the manifold too (UMAP). A change of the batch keeps the number of
-images.
+are not chosen on the test set. --manifold judges clusters along the manifold too (UMAP). A change of the batch keeps the
+number of images.
 
 Runs are ordinary run folders in --out: a killed study goes on where it was. The table is printed after each of them, and
 what was measured is kept in --out/settings.jsonl.
