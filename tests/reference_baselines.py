@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
-from reference_step import AdamW, Average
+from reference_step import EMA, AdamW
 from torch import Tensor, nn
 
 from sao.benchmark.reference import Terms, unit
 
 
 class LARS:
-    """Momentum SGD; the decayed gradient of a matrix is shortened so that its step is at most a share of the matrix."""
+    """Momentum SGD; the decayed gradient of a matrix is clipped so that its step is at most a fraction of the matrix."""
 
     def __init__(self, learning_rate: float, weight_decay: float, momentum: float = 0.9, share: float = 0.02) -> None:
         self.learning_rate, self.weight_decay, self.momentum, self.share = learning_rate, weight_decay, momentum, share
@@ -53,7 +53,7 @@ class TwoViews:
     """`network` ends in the projection; a step is told the two views of its batch, each of which passes alone."""
 
     network: nn.Module
-    average: Average | None
+    ema: EMA | None
     optimiser: Optimiser
     losses: Callable[[Tensor, Tensor], Terms]  # of the projections of both views
     gradients: dict[str, Tensor] = field(default_factory=dict)  # of the last step
@@ -63,8 +63,8 @@ class TwoViews:
         losses = self.losses(*projections)
         self.gradients = gradients(torch.stack(list(losses.values())).sum(), self.network)
         self.optimiser.step(self.network, self.gradients)
-        if self.average is not None:
-            self.average.update(self.network)
+        if self.ema is not None:
+            self.ema.update(self.network)
         logged = {**losses, "spread": spread(projections[0]), "gradient_norm": length(self.gradients)}
         return {f"network/{name}": value.detach() for name, value in logged.items()}
 
@@ -74,7 +74,7 @@ class Supervised:
     """Cross-entropy of a linear map of the features."""
 
     classifier: nn.Module
-    average: Average
+    ema: EMA
     optimiser: AdamW
     gradients: dict[str, Tensor] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ class Supervised:
         loss = cross_entropy(logits, labels)
         self.gradients = gradients(loss, self.classifier)
         self.optimiser.step(self.classifier, self.gradients)
-        self.average.update(self.classifier)
+        self.ema.update(self.classifier)
         right = [float(row.argmax() == label) for row, label in zip(logits, labels, strict=True)]
         return {
             "classifier/cross_entropy": loss.detach(),
@@ -98,8 +98,8 @@ def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
     losses = []
     for i, view in enumerate(views):
         similar = torch.stack([view @ views[j] / temperature for j in range(2 * n) if j != i])
-        partner = view @ views[(i + n) % (2 * n)] / temperature
-        losses.append(-torch.log(partner.exp() / similar.exp().sum()))
+        positive = view @ views[(i + n) % (2 * n)] / temperature
+        losses.append(-torch.log(positive.exp() / similar.exp().sum()))
     return torch.stack(losses).sum() / (2 * n)
 
 

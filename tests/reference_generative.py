@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from reference_baselines import gradients, length, spread
-from reference_step import AdamW, Average
+from reference_step import EMA, AdamW
 from torch import Tensor, nn
 
 Terms = dict[str, Tensor]
@@ -32,7 +32,7 @@ class Player:
     optimiser: AdamW
     gradients: list[dict[str, Tensor]] = field(default_factory=list)  # of every update
 
-    def descend(self, losses: Terms) -> Terms:
+    def optimiser_step(self, losses: Terms) -> Terms:
         """One update; the losses and the length of the gradient, to be logged."""
         found = gradients(torch.stack(list(losses.values())).sum(), self.network)
         self.optimiser.step(self.network, found)
@@ -88,10 +88,10 @@ class SelfConditioned:
             "real": mean([-log_sigmoid(row[cluster]) for row, cluster in zip(of_real, clusters, strict=True)]),
             "fake": mean([-log_sigmoid(-row[cluster]) for row, cluster in zip(of_fake, clusters, strict=True)]),
         }
-        logged = named("discriminator", {**self.discriminator.descend(losses), "spread": spread(of_real)})
+        logged = named("discriminator", {**self.discriminator.optimiser_step(losses), "spread": spread(of_real)})
         scores = self.discriminator.network(self.generator.network(latents, clusters))[1]
         against = mean([-log_sigmoid(row[cluster]) for row, cluster in zip(scores, clusters, strict=True)])
-        return logged | named("generator", self.generator.descend({"fake": against}))
+        return logged | named("generator", self.generator.optimiser_step({"fake": against}))
 
 
 # --- StyleGAN2 with adaptive augmentation --------------------------------------------------------------------------------
@@ -99,11 +99,11 @@ class SelfConditioned:
 
 @dataclass
 class StyleGAN2:
-    """`augment(images, p, purpose)` and `generate(network, player)` make a step's draws; p and the average are kept here."""
+    """`augment(images, p, purpose)` and `generate(network, player)` make a step's draws; p and the EMA are kept here."""
 
     discriminator: Player
     generator: Player
-    average: nn.Module
+    ema: nn.Module
     p: float
     batch: int
     penalty_weight: float
@@ -124,12 +124,12 @@ class StyleGAN2:
             "real": mean([-log_sigmoid(score) for score in of_real.flatten()]),
             "fake": mean([-log_sigmoid(-score) for score in of_fake.flatten()]),
         }
-        logged = {**self.discriminator.descend(losses), "spread": spread(features)}
+        logged = {**self.discriminator.optimiser_step(losses), "spread": spread(features)}
         if step % self.penalty_every == 0:
             logged["gradient_penalty"] = self._penalise(real, augment)
         logged = named("discriminator", logged)
         scores = d(augment(generate(self.generator.network, "generator"), self.p, "generated"), self.batch)[1]
-        logged |= named("generator", self.generator.descend({"fake": mean([-log_sigmoid(s) for s in scores.flatten()])}))
+        logged |= named("generator", self.generator.optimiser_step({"fake": mean([-log_sigmoid(s) for s in scores.flatten()])}))
         sign = sum(1.0 if score > 0 else -1.0 for score in of_real.flatten()) / self.batch
         self._adapt(sign)
         self._follow(step)
@@ -145,7 +145,7 @@ class StyleGAN2:
         assert isinstance(jacobian, Tensor)
         slopes = jacobian.sum(0).flatten(1)
         loss = self.penalty_every * self.penalty_weight / 2 * mean([(slope * slope).sum() for slope in slopes])
-        self.discriminator.descend({"gradient_penalty": loss})
+        self.discriminator.optimiser_step({"gradient_penalty": loss})
         return loss.detach()
 
     def _adapt(self, sign: float) -> None:
@@ -160,7 +160,7 @@ class StyleGAN2:
     def _follow(self, step: int) -> None:
         half_life = min(self.half_life, self.ramp * step * self.batch)
         kept = 0.0 if half_life == 0 else 2 ** (-self.batch / half_life)
-        for own, other in zip(self.average.parameters(), self.generator.network.parameters(), strict=True):
+        for own, other in zip(self.ema.parameters(), self.generator.network.parameters(), strict=True):
             own.copy_(kept * own + (1 - kept) * other)
 
 
@@ -174,8 +174,8 @@ class BigBiGAN:
     discriminator: Player
     generator: Player
     encoder: Player
-    average_generator: Average
-    average_encoder: Average
+    ema_generator: EMA
+    ema_encoder: EMA
     discriminator_steps: int
 
     def step(self, real: Tensor, draws: Callable[[str], tuple[Tensor, Tensor]]) -> Terms:
@@ -186,7 +186,7 @@ class BigBiGAN:
                 name: mean([self._hinge(1 - s) for s in scores[0][:, i]]) + mean([self._hinge(1 + s) for s in scores[1][:, i]])
                 for i, name in enumerate(("image", "latent", "joint"))
             }
-            logged = named("discriminator", {**self.discriminator.descend(losses), "spread": spread(means)})
+            logged = named("discriminator", {**self.discriminator.optimiser_step(losses), "spread": spread(means)})
         scores, _ = self._scores(real, *draws("generator"), detach=False)
         losses = {
             name: mean(list(scores[0][:, i])) + mean([-s for s in scores[1][:, i]])
@@ -199,8 +199,8 @@ class BigBiGAN:
         for name, player in pair.items():
             player.optimiser.step(player.network, found[name])
             player.gradients.append(found[name])
-        self.average_generator.update(self.generator.network)
-        self.average_encoder.update(self.encoder.network)
+        self.ema_generator.update(self.generator.network)
+        self.ema_encoder.update(self.encoder.network)
         plain = {name: value.detach() for name, value in losses.items()}
         logged |= named("generator", {**plain, "gradient_norm": length(found["g"])})
         return logged | named("encoder", {"gradient_norm": length(found["e"])})

@@ -1,4 +1,4 @@
-"""One whole step of the learners with a partner, a queue or prototypes, as slow as it reads: losses are loops over samples."""
+"""One whole step of the learners with a teacher, a queue or prototypes, as slow as it reads: losses are loops over samples."""
 
 import copy
 import math
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 from reference_baselines import Optimiser, gradients, length, spread
-from reference_step import Average
+from reference_step import EMA
 from torch import Tensor, nn
 
 from sao.benchmark.reference import Terms, unit
@@ -20,8 +20,8 @@ class Learner:
     network: nn.Module
     predictor: nn.Module
     optimisers: tuple[Optimiser, Optimiser]  # of the network and of the predictor
-    average: Average | None
-    partner: nn.Module | None = None  # of the network alone, or of both
+    ema: EMA | None
+    teacher: nn.Module | None = None  # of the network alone, or of both
     momentum: float = 0.0
     steps: int = 1  # of the whole run
     frozen: int = 0  # steps in which the predictor does not learn
@@ -34,10 +34,10 @@ class Learner:
         """With those rows of the first view that tell whether it collapses."""
 
     def after(self, number: int) -> None:
-        """What is remembered."""
+        """The queue after the step."""
 
     def step(self, views: list[Tensor], number: int) -> Terms:
-        loss, watched = self.loss(views, number)
+        loss, diagnosed = self.loss(views, number)
         learning = [("", self.network, self.optimisers[0]), ("predictor.", self.predictor, self.optimisers[1])]
         if number < self.frozen:
             del learning[1]
@@ -49,20 +49,20 @@ class Learner:
             for (prefix, _, _), of_module in zip(learning, found, strict=True)
             for name, gradient in of_module.items()
         }
-        if self.average is not None:
-            self.average.update(self.network)
+        if self.ema is not None:
+            self.ema.update(self.network)
         self.after(number)
         self.follow(number)
-        logged = {self.name: loss, "spread": spread(watched), "gradient_norm": length(self.gradients)}
+        logged = {self.name: loss, "spread": spread(diagnosed), "gradient_norm": length(self.gradients)}
         return {f"network/{name}": value.detach() for name, value in logged.items()}
 
     @torch.no_grad()
     def follow(self, number: int) -> None:
-        if self.partner is None:
+        if self.teacher is None:
             return
         decay = 1 - (1 - self.momentum) * 0.5 * (1 + math.cos(math.pi * number / self.steps))
         followed = {**parameters(self.network, "network."), **parameters(self.predictor, "predictor.")}
-        for name, weight in self.partner.named_parameters():
+        for name, weight in self.teacher.named_parameters():
             weight.copy_(decay * weight + (1 - decay) * followed[name])
 
 
@@ -74,10 +74,10 @@ class BYOL(Learner):
     name = "byol"
 
     def loss(self, views: list[Tensor], number: int) -> tuple[Tensor, Tensor]:
-        assert self.partner is not None
+        assert self.teacher is not None
         projections = [self.network(view)[1] for view in views]
         predictions = [unit(self.predictor(projection)) for projection in projections]
-        targets = [unit(self.partner.get_submodule("network")(view)[1]).detach() for view in views]
+        targets = [unit(self.teacher.get_submodule("network")(view)[1]).detach() for view in views]
         losses = []
         for one, other in ((0, 1), (1, 0)):
             squares = [(p - t).square().sum() for p, t in zip(predictions[one], targets[other], strict=True)]
@@ -158,18 +158,18 @@ class SwAV(Learner):
 @dataclass
 class DINO(Learner):
     temperature: float = 0.0
-    sharp: list[float] = field(default_factory=list)  # the partner's temperature at each step
+    sharp: list[float] = field(default_factory=list)  # the teacher's temperature at each step
     centre_decay: float = 0.0
     centre: Tensor = field(default_factory=lambda: torch.zeros(()))
 
     name = "dino"
 
     def loss(self, views: list[Tensor], number: int) -> tuple[Tensor, Tensor]:
-        assert self.partner is not None
+        assert self.teacher is not None
         projections = [self.network(view)[1] for view in views]
         outputs = [self.predictor(projection) for projection in projections]
         with torch.no_grad():
-            network, predictor = (self.partner.get_submodule(part) for part in ("network", "predictor"))
+            network, predictor = (self.teacher.get_submodule(part) for part in ("network", "predictor"))
             self.targets = [predictor(network(view)[1]) for view in views]
         losses = []
         for one, other in ((0, 1), (1, 0)):
@@ -191,7 +191,7 @@ def cross_entropy(shares: Tensor, logits: Tensor) -> Tensor:
     return torch.stack(losses).sum() / len(losses)
 
 
-def partner_of(network: nn.Module, predictor: nn.Module | None = None) -> nn.Module:
+def teacher_of(network: nn.Module, predictor: nn.Module | None = None) -> nn.Module:
     """A copy of both, under the names of what it follows."""
     parts = {"network": network} | ({} if predictor is None else {"predictor": predictor})
     return nn.ModuleDict(copy.deepcopy(parts)).requires_grad_(False)

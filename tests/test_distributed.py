@@ -81,13 +81,13 @@ def test_the_cases_have_something_to_compare(worlds):
 
 
 def test_a_step_takes_one_gather_a_pass_one_gradient_sum_a_player_and_the_sums_of_batchnorm(worlds):
-    norms = sum(type(module).__name__ == "BatchNorm" for module in tiny.method().modules()) // 2  # and its average
+    norms = sum(type(module).__name__ == "BatchNorm" for module in tiny.method().modules()) // 2  # and its EMA
     for rank in (0, 1):
         counts = json.loads((worlds / f"facts-2-{rank}.json").read_text())["collectives"]
         # Of each BatchNorm mean and variance: one after the other forward, for D's samples and for G's, and together backward.
         expected = {"all_gather": 2, "all_reduce": 2 + norms * (2 + 2 + 1)}
         single = {"all_gather": 1, "all_reduce": 1}
-        # Both views pass through the BatchNorms of projector and predictor, and through the projector of the partner.
+        # Both views pass through the BatchNorms of projector and predictor, and through the projector of the teacher.
         both = {"all_gather": 1, "all_reduce": 1 + 2 * (2 * (2 + 1) + 2)}
         several = {"jsd": expected, "micro-batches": expected, "byol": both}
         assert counts == {**several, "simclr": single, "supervised": single}
@@ -113,7 +113,7 @@ def test_shares_of_a_batch_are_the_batch_in_order(monkeypatch):
                 monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
                 shares.append(list(range(batch)[distributed.local_slice(batch)]))
             assert [row for share in shares for row in share] == list(range(batch))
-            assert max(map(len, shares)) == distributed.largest_share(batch)
+            assert max(map(len, shares)) == distributed.largest_local_batch(batch)
             assert min(map(len, shares)) >= 1
 
 

@@ -1,9 +1,11 @@
 """The same step, arranged literally as the authors' code arranges it: the baseline that ours is measured against.
 
-Draws and updates are those of `Structural`, losses those of `sao.benchmark.reference`; the arrangement is the one described for
-the released code: contiguous layout and torch's own operators, a graph for every pass, the momentum encoder run for real and
-generated samples in both passes, the Jacobian by a forward pass of its own with vmap of jvp and one reverse pass more than
-needed, and D's parameters collecting gradients during the generator's pass.
+Draws and updates are those of `Structural`, losses those of `sao.benchmark.reference`. The arrangement
+follows the released code:
+- contiguous layout, torch's own operators, and a graph for every pass;
+- the momentum encoder embeds real and generated samples in both updates;
+- the Jacobian takes a forward pass of its own (vmap of jvp) and one reverse pass more than needed;
+- D's parameters collect gradients during the generator's update.
 """
 
 import torch
@@ -18,22 +20,22 @@ from sao.methods.base import Batch, Context, total
 from sao.networks import Generator
 from sao.networks.cpu import portable
 
-WHOLE = {"one_pass": False, "smooth_every": 1, "keys_from": "average"}  # the paper's step, which these options make shorter
+WHOLE = {"one_pass": False, "smooth_every": 1, "keys_from": "ema"}  # the paper's step, which these options make shorter
 
 
 class Literal(structural.Structural):
     def __init__(self, options: structural.Options, context: Context) -> None:
         super().__init__(options, context)
         if isinstance(self.generator, Generator):
-            self.generator.frugal = False
+            self.generator.recompute = False
 
     @portable()
     def step(self, batch: Batch, step: int):
         real = self.augmentation(batch.inputs, self.seed, "discriminator", step, self.batch)
         scalars, _ = self._update_discriminator(real, step)
         scalars |= self._update_generator(real, self._keys(real), step)
-        self.average_discriminator.update(self.discriminator)
-        self.average_generator.update(self.generator)
+        self.ema_discriminator.update(self.discriminator)
+        self.ema_generator.update(self.generator)
         return scalars
 
     def _update_discriminator(self, real: Tensor, step: int):
@@ -65,7 +67,7 @@ class Literal(structural.Structural):
         return scalars
 
     def _keys(self, inputs: Tensor) -> Tensor:
-        return self.keys(inputs, inputs[:0])  # by the averaged D, which asks for nothing of D's own
+        return self.keys(inputs, inputs[:0])  # by the EMA of D, which asks for nothing of D's own
 
     @property
     def _settings(self) -> reference.Settings:

@@ -96,7 +96,7 @@ def _add_use(command: AddCommand) -> None:
     evaluate.add_argument("run", metavar="RUN", nargs="?", help=RUN)
     evaluate.add_argument("--features", metavar="F.npz", help="x_train, y_train, x_test, y_test instead of a run")
     evaluate.add_argument("--data", help="other labelled data than the run's, prepared as the run's was")
-    evaluate.add_argument("--rows", default="10000", help="at most so many samples of each part, or all (default: 10000)")
+    evaluate.add_argument("--rows", default="10000", help="at most so many samples of each split, or all (default: 10000)")
     evaluate.add_argument("--budget", default="10", help="minutes for the metrics, or none (default: 10)")
     evaluate.add_argument("--metrics", help="comma-separated names (default: all that the data allows)")
     evaluate.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
@@ -107,7 +107,10 @@ def _add_use(command: AddCommand) -> None:
         help="how clusters along the manifold are found (default: spectral)",
     )
     evaluate.add_argument(
-        "--weights", choices=("ema", "raw"), default="ema", help="moving averages, or as trained (default: ema)"
+        "--weights",
+        choices=("ema", "raw"),
+        default="ema",
+        help="EMA weights, or as trained (default: ema)",
     )
     evaluate.add_argument("--samples", type=int, default=None, help="generated samples for generation metrics")
     evaluate.add_argument("--inception", metavar="FILE", help="the standard weights for IS and FID, or: download")
@@ -232,8 +235,8 @@ def keep_freed_memory() -> None:
 def choose_how_threads_wait() -> None:
     """Let them spin for about a millisecond where the cores are idle, else sleep at once; before torch is loaded.
 
-    Alone on two cores, small steps are a quarter faster by it. But threads that spin take the core from the thread they wait
-    for as soon as another program is busy: two trainings at once were three times as slow, and without any limit ten times.
+    Alone on two cores, spinning makes small steps a quarter faster. Beside a busy program it takes the core from the thread
+    it waits for. Two trainings at once were three times as slow, and without any limit ten times.
     """
     if "OMP_WAIT_POLICY" in os.environ:
         return

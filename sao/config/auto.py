@@ -1,6 +1,6 @@
 """Options that fit the data and the machine, each with its reason in one sentence; what a person set by hand stays.
 
-Every choice is a function of the data and the kind of machine, never of a stopwatch: two runs with one seed are the same run.
+Every choice is a function of the data and the kind of machine, never of time: two runs with one seed are the same run.
 """
 
 import math
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from sao.config import Config, build
-from sao.config.overrides import option_names
+from sao.config.overrides import current_name, option_names
 from sao.core import distributed
 from sao.core.random import generator
 from sao.data.dataset import Dataset, Images, Samples
@@ -30,7 +30,7 @@ PASSES, PASSES_OF_GANS = 100, 40  # of 1,800 clothes, 71 passes of ours gave les
 IMAGES_SEEN = 128_000  # at most, by a processor that nobody told how long
 # Of the encoder's stages on a processor, for images of fewer pixels a side than the first number.
 SMALL_WIDTHS = ((16, [32, 64, 128]), (24, [8, 32, 64, 128]), (64, [16, 32, 64, 128]), (math.inf, [8, 16, 32, 64, 128]))
-EARLY = 0.05  # the part of a run in which what is uncertain at first is left alone
+EARLY = 0.05  # of a run: as long as this, layers and queues that are unreliable at first are not used
 LONG = 2 * 3600.0  # seconds; what takes longer deserves a word of advice
 FLOATS_KEPT = 24  # activations that a step holds for each channel and position of a residual block, all derivatives included
 
@@ -45,7 +45,7 @@ def choose_options_and_time(config: Config, dataset: Dataset, given: Set[str]) -
 
 def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[Config, list[str]]:
     """The same without the time, which has to be measured."""
-    given = {name.replace("-", "_") for name in given}
+    given = {current_name(name) for name in given}
     device = choose_device(config.train.device).type
     values = config.model_dump(mode="json")
     if values["encoder"] is None and (encoder := _usual_encoder(config, samples)) is not None:
@@ -201,7 +201,7 @@ def _choose_for_views(choose, method: dict[str, Any], samples: Samples, steps: i
     choose(f"the last layer learns {share}", {"method.frozen_epochs": early})
     choose(f"the queue is used {share}", {"method.queue_epochs": early})
     follows = round(min(published.get("momentum", 0.0), max(0.9, 1 - 10 / steps)), 4)
-    choose("a partner that follows with decay {}, because it must arrive within the run", {"method.momentum": follows})
+    choose("a teacher with decay {}, because it must follow the network within the run", {"method.momentum": follows})
     choose("learning rates fall along a {}, because that is how these learners are published", {"train.schedule": "cosine"})
 
 
@@ -257,7 +257,7 @@ def _choose_lipschitz(choose, samples: Samples, seed: int) -> None:
 
 
 def _choose_rhythm(choose, steps: int, generates: bool) -> None:
-    choose("moving average with decay {}, to fit the length", {"method.average": round(min(0.99, max(0.0, 1 - 5 / steps)), 4)})
+    choose("EMA with decay {}, to fit the length", {"method.ema_decay": round(min(0.99, max(0.0, 1 - 5 / steps)), 4)})
     pictures = {"log.sample_every": max(1, steps // 4)} if generates else {}
     choose(
         "evaluation every {} steps, a checkpoint every {}"

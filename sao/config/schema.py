@@ -16,7 +16,7 @@ from sao.errors import InputError
 from sao.methods import ENCODERS, METHODS, AnyMethod, Context, EncoderOptions, Method, structural
 from sao.runtime.files import read_text, write_text
 
-FORMAT = 2  # of config.yaml; 1 was written by version 0.1
+FORMAT = 3  # of config.yaml; 1 was written by version 0.1, 2 by version 0.2 with other names of options
 
 
 class Data(Strict):
@@ -41,7 +41,7 @@ class Data(Strict):
     )
     labels: bool = Field(default=True, description="use labels, where there are any, for evaluation")
     strict: bool = Field(default=False, description="stop at the first unreadable item instead of skipping it")
-    held_out: Fraction = Field(default=0.1, description="part kept for evaluation where a source has no test part of its own")
+    held_out: Fraction = Field(default=0.1, description="fraction held out as the test set where a source has none of its own")
 
 
 class Train(Strict):
@@ -51,19 +51,15 @@ class Train(Strict):
     epochs: PositiveInt | None = Field(default=None, description="where given, the length of the run instead of steps")
     batch: Annotated[Int, Field(ge=2)] = Field(default=256, description="samples in a step, over all processes")
     schedule: Literal["constant", "cosine"] = Field(default="constant", description="of every learning rate")
-    warmup_epochs: Annotated[Int, Field(ge=0)] = Field(
-        default=0, description="passes over the data in which the learning rates rise from nothing"
-    )
+    warmup_epochs: Annotated[Int, Field(ge=0)] = Field(default=0, description="epochs of linear warm-up of the learning rates")
     device: str = Field(default="auto", description="cpu, cuda, cuda:1, …; auto: an accelerator where there is one")
     threads: PositiveInt | None = Field(default=None, description="of the processor; null: as many as torch takes")
     precision: Literal["float32", "bfloat16", "auto"] = Field(
-        default="float32", description="of passes that carry no Jacobian; auto: what is faster here"
+        default="float32", description="of passes without Jacobian norms (autocast); auto: what is faster here"
     )
-    tf32: bool = Field(
-        default=False, description="let an NVIDIA GPU round the factors of products to TF32 in forward passes without Jacobian"
-    )
+    tf32: bool = Field(default=False, description="use TF32 on an NVIDIA GPU in forward passes without Jacobian norms")
     compile: bool = Field(
-        default=False, description="let torch.compile make the passes without Jacobian faster; the first steps take minutes"
+        default=False, description="use torch.compile in passes without Jacobian norms; the first steps take minutes"
     )
     deterministic: bool = Field(
         default=False, description="the same bits each time on a GPU too, where it can: slower, and some methods are refused"
@@ -152,6 +148,7 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None,
     Where the overrides name another method than the values, only what the values say of both kinds of method stays.
     """
     merged, overrides = _copied(values), overrides or {}
+    dotted.rename(merged)
     for key in sorted(overrides, key=lambda key: "." in key.removesuffix(".name")):  # names before their options
         dotted.set_option(Config, merged, key, overrides[key])
     if "method" in overrides and not any(key.startswith("encoder") for key in overrides):
@@ -189,7 +186,9 @@ def load(path: Path) -> Config:
         raise InputError(
             f"{path} was written by sao 0.1, whose options this version cannot read: use that version, or train anew"
         )
-    if written != FORMAT:
+    if written == 2:
+        dotted.rename(values, hint=False)  # nobody typed them
+    elif written != FORMAT:
         raise InputError(f"{path} has format {written!r}, and this version of sao reads format {FORMAT}")
     return build(values, origin=str(path))
 

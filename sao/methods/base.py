@@ -1,4 +1,4 @@
-"""What the engine knows of a learner: it makes one step on a batch, and turns samples into features."""
+"""The interface of a method: it makes one training step on a batch, and turns samples into features."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -14,12 +14,12 @@ from torch.optim import Optimizer
 
 from sao.config.types import Strict
 from sao.core import distributed
-from sao.core.precision import cheaper
-from sao.methods.compiled import Compiled, Function, as_it_is
+from sao.core.precision import autocast
+from sao.methods.compiled import Compiled, Function, identity
 from sao.methods.encoders import AnyEncoderOptions, EncoderOptions
 from sao.methods.health import Health
 from sao.methods.stages import with_stages
-from sao.networks import Encoder, MovingAverage
+from sao.networks import EMA, Encoder
 from sao.networks.cpu import portable
 
 Scalars = dict[str, Tensor]
@@ -32,7 +32,7 @@ class Context:
     """What a method is told about the run that it is built for."""
 
     shape: tuple[int, ...]  # of a sample: (c, h, w) or (d,)
-    samples: int  # in the training part
+    samples: int  # in the training set
     batch: int  # global, over all processes
     steps: int  # of the whole run
     seed: int
@@ -49,7 +49,7 @@ class Batch:
     """What a step gets: this process's rows of the global batch."""
 
     inputs: Tensor
-    rows: Tensor  # their places in the training part
+    rows: Tensor  # their places in the training set
     labels: Tensor | None = None  # only for a method that needs them
 
 
@@ -57,20 +57,20 @@ class MethodOptions(Strict, ABC):
     """The options of one method, which know how to build it."""
 
     name: str
-    encoders: ClassVar[tuple[str, ...] | None] = None  # those that it can use; None: every general one; empty: only its own
-    generates: ClassVar[bool] = False  # whether what it builds is Generative
+    encoders: ClassVar[tuple[str, ...] | None] = None  # encoders that it can use; None: every general one; empty: only its own
+    generates: ClassVar[bool] = False  # whether it builds a Generative method
 
     @classmethod
     def can_use(cls, encoder: type[AnyEncoderOptions]) -> bool:
         return encoder.general if cls.encoders is None else encoder.model_fields["name"].default in cls.encoders
 
     def with_runs(self, read: "Callable[[str], OtherRun]") -> Self:
-        """The options with what is in the folders of other runs that they name, each of which `read` opens."""
+        """The options, completed from the folders of other runs that they name; `read` opens one."""
         return self
 
     @abstractmethod
     def build(self, context: Context) -> "Method":
-        """The method at step 0; what it draws for its weights comes from torch's default generator, which is seeded."""
+        """The method at step 0; its weights are drawn from torch's default generator, which is seeded."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class OtherRun:
 
 
 class TrainingData(Protocol):
-    """The training part, as `refresh` may read it."""
+    """The training set, as `refresh` may read it."""
 
     def __len__(self) -> int: ...
 
@@ -94,20 +94,20 @@ class TrainingData(Protocol):
 
 
 class Method(nn.Module, ABC):
-    """A learner: its state is its parameters and buffers, and its optimisers'."""
+    """Networks and optimisers; their state is the whole state of a run."""
 
     needs_labels = False
     optimisers: dict[str, Optimizer]
-    bfloat16_passes = tf32_passes = compiled_passes = False  # set by the engine, for the device
-    gradient_limit: float | None = None  # where set, the norm to which an optimiser's whole gradient is clipped
+    autocast_bfloat16 = autocast_tf32 = compiled = False  # set by the engine, for the device
+    max_grad_norm: float | None = None  # to which the gradient of each optimiser is clipped; None: no clipping
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
     cycle = 1  # steps after which the kind of work repeats, where not all steps do the same
     may_collapse: ClassVar[bool] = False  # whether a run says so where its network answers everything alike
     uniform_losses: Mapping[str, float] | None = None  # values at which a logged loss means: all outputs are alike
-    # The networks and buffers, by name, that `features` and `embeddings` use, so that others need not be loaded; "": all.
+    # Names of the networks and buffers that `features` and `embeddings` need; others are not loaded. "": all.
     features_with: tuple[str, ...] = ("",)
     embeddings_with: tuple[str, ...] | None = None  # None: the same as for the features
-    own_clusters: int | None = None  # into how many it divides samples by itself, where it does
+    own_clusters: int | None = None  # number of clusters, where the method makes clusters of its own
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,45 +115,45 @@ class Method(nn.Module, ABC):
         self._compiled = Compiled()
 
     @contextmanager
-    def passes(self, like: Tensor, allowed: bool = True, compiled: bool = True) -> "Iterator[Callable[[Function], Function]]":
-        """Around a forward pass of training: in bfloat16 or TF32 where that is wanted. Its results are then cast back.
+    def autocast(self, like: Tensor, allowed: bool = True, compiled: bool = True) -> "Iterator[Callable[[Function], Function]]":
+        """Around a forward pass of training: in bfloat16 or TF32 where the run asks for it. The caller casts results back.
 
-        It gives a function from a network to what is called in its place: the network itself, or as torch compiles it, unless
-        its graph is gone through backwards twice, which a compiled one cannot.
-        Losses stay outside, and so does whatever a Jacobian norm is taken of: both are computed in the data's own precision.
+        It yields a function that turns a network into the compiled one, or the identity. A pass with two backward passes
+        needs `compiled=False`.
+        Losses and Jacobian norms stay outside: they keep the precision of the data.
         """
         with ExitStack() as stack:
-            if allowed and (self.bfloat16_passes or self.tf32_passes):
-                stack.enter_context(cheaper(self.bfloat16_passes, self.tf32_passes, like.device))
-            if allowed and compiled and self.compiled_passes:
+            if allowed and (self.autocast_bfloat16 or self.autocast_tf32):
+                stack.enter_context(autocast(self.autocast_bfloat16, self.autocast_tf32, like.device))
+            if allowed and compiled and self.compiled:
                 stack.enter_context(portable())  # torch's own operators are what its compiler knows how to join
                 stack.enter_context(warnings.catch_warnings())
-                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor")  # it looks at that of G's images itself
+                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor")  # the compiler looks at that of G's images
                 yield self._compiled
             else:
-                yield as_it_is
+                yield identity
 
-    def compile_passes(self) -> None:
-        """From now on, let torch compile what `passes` is around."""
-        self.compiled_passes = True
+    def compile_networks(self) -> None:
+        """From now on, let torch compile the networks that run inside `autocast`."""
+        self.compiled = True
 
     def begin(self, learner_of: "Callable[[str], tuple[Method, int]]") -> None:
-        """Before the first step of a run: take what it needs of others; `learner_of` opens one, and says how far it is."""
+        """Before the first step of a run: take over weights of other runs. `learner_of` opens one and returns its step."""
 
     def refresh(self, data: TrainingData, step: int) -> None:
-        """Before each step: whatever needs more of the data than a batch. It must follow from the state and the step alone."""
+        """Before each step: work that needs more data than a batch. Its result must depend on the state and the step alone."""
 
     def training_step(self, batch: Batch, step: int) -> Scalars:
-        """A step in which no optimiser uses a loss or a gradient that is not finite.
+        """One training step; no optimiser uses a loss or a gradient that is not finite.
 
-        Nobody waits for the device to find that out; who keeps or logs anything asks `check_finite` first.
+        The check does not wait for the device. Whoever saves or logs calls `check_finite` first.
         """
         self.health.step = step
         return self.step(batch, step)
 
     @abstractmethod
     def step(self, batch: Batch, step: int) -> Scalars:
-        """Learn from this process's rows of the global batch of a step; return detached scalars to log.
+        """Train on this process's rows of the global batch; return detached scalars to log.
 
         Nothing is read from the device here; see docs/extending.md.
         """
@@ -176,7 +176,7 @@ class Method(nn.Module, ABC):
         return with_stages(self, self.features, inputs)
 
     def tensors_for(self, use: Use) -> dict[str, Tensor]:
-        """The parameters and buffers that a use needs, as the method declares them."""
+        """The parameters and buffers that this use needs, as the method declares them."""
         declared = self.features_with
         if use == "decode":
             maker = generative(self)
@@ -205,20 +205,20 @@ class Method(nn.Module, ABC):
         return self.features(inputs)
 
     @property
-    def averaged(self) -> bool:
-        """Whether features come from a moving average of what is trained."""
-        return any(isinstance(child, MovingAverage) for child in self.children())
+    def has_ema(self) -> bool:
+        """Whether features come from an EMA of the trained network."""
+        return any(isinstance(child, EMA) for child in self.children())
 
     def use_raw_weights(self) -> None:
-        """Let features and samples come from the trained networks themselves instead of their moving averages."""
+        """Let features and samples come from the trained networks themselves instead of their EMAs."""
         for name, child in self.named_children():
-            if isinstance(child, MovingAverage):  # average_X follows X
-                child.network.load_state_dict(getattr(self, name.removeprefix("average_")).state_dict())
+            if isinstance(child, EMA):  # ema_X follows X
+                child.network.load_state_dict(getattr(self, name.removeprefix("ema_")).state_dict())
 
     def update(self, name: str, losses: Scalars, diagnostics: Scalars) -> Scalars:
-        """Step an optimiser with the gradients of all processes, unless a term is not finite; the scalars to log.
+        """Step an optimiser with the gradients of all processes, unless a term is not finite; return the scalars to log.
 
-        The optimiser leaves everything as it is where its `found_inf` is 1; nobody reads that.
+        The optimiser changes nothing where its `found_inf` is 1. The host does not read it.
         """
         optimiser = self.optimisers[name]
         parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
@@ -226,8 +226,8 @@ class Method(nn.Module, ABC):
         scalars[f"{name}/gradient_norm"] = gradient_norm(parameters)
         optimiser.found_inf = self.health.look(scalars)  # pyright: ignore[reportAttributeAccessIssue]
         with record_function("phase/optimiser"):
-            if self.gradient_limit is not None:
-                clip_grad_norm(parameters, scalars[f"{name}/gradient_norm"], self.gradient_limit)
+            if self.max_grad_norm is not None:
+                clip_grad_norm(parameters, scalars[f"{name}/gradient_norm"], self.max_grad_norm)
             optimiser.step()
         return scalars
 
@@ -244,7 +244,7 @@ class Generative(Method):
     """A method that also makes samples: `decode` turns normal draws into inputs."""
 
     latent_shape: tuple[int, ...]
-    decodes_with: ClassVar[tuple[str, ...]]  # that `decode` uses, by name; not a part of one of them
+    decodes_with: ClassVar[tuple[str, ...]]  # names of the networks and buffers that `decode` needs, each whole
 
     @abstractmethod
     def decode(self, latents: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Passes of a discriminator: in micro-batches, with a graph or without, with the norms of its Jacobians or without.
+"""Passes of a discriminator: in micro-batches, with or without a graph, with or without Jacobian norms.
 
-D's samples do not interact. So the gradient of a loss of the whole batch is first taken with respect to D's outputs; then each
-micro-batch sends its rows of that gradient back. The last micro-batch keeps its graph until then, the others are embedded
-again. A batch that fits memory is a list of one micro-batch, and is embedded once.
+D's samples do not interact. So the gradient of the loss is first taken at D's outputs for the whole batch. Then each micro-
+batch sends its rows of that gradient back. The last micro-batch keeps its graph until then, the others are embedded again. A
+batch that fits memory is a list of one micro-batch, and is embedded once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +89,7 @@ class DiscriminatorPasses(Generative):
     def _embed(self, inputs: Tensor, directions: Tensor | None, compiled: bool = True) -> Embedded:
         if directions is not None:
             return self._embed_with_norms(inputs, directions)
-        with record_function("phase/discriminator forward"), self.passes(inputs, compiled=compiled) as called:
+        with record_function("phase/discriminator forward"), self.autocast(inputs, compiled=compiled) as called:
             features, embeddings = called(self.discriminator)(inputs)
         return Embedded(embeddings.to(inputs.dtype), features.detach(), inputs.new_empty(len(inputs), 0))
 
@@ -109,7 +109,7 @@ class DiscriminatorPasses(Generative):
 
     @torch.no_grad()
     def _embed_without_graph(self, inputs: Tensor) -> Embedded:
-        with self.passes(inputs) as called:
+        with self.autocast(inputs) as called:
             found = [called(self.discriminator)(inputs[rows]) for rows in self._micro_batches(inputs)]
         features, embeddings = (torch.cat(values) for values in zip(*found, strict=True))
         return Embedded(embeddings.to(inputs.dtype), features, inputs.new_empty(len(inputs), 0))
@@ -121,7 +121,7 @@ class DiscriminatorPasses(Generative):
         return [slice(start, start + size) for start in range(0, len(inputs), size)]
 
     def in_micro_batches(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        """The function of all inputs, of a micro-batch at a time."""
+        """The function of all inputs, one micro-batch at a time."""
         return torch.cat([function(inputs[rows]) for rows in self._micro_batches(inputs)])
 
     @contextmanager
@@ -130,7 +130,7 @@ class DiscriminatorPasses(Generative):
 
         Whether there are several is asked of the largest batch that a process has, so that all of them refine alike.
         """
-        if self.micro_batch is None or self.micro_batch >= 2 * distributed.largest_share(self.batch):
+        if self.micro_batch is None or self.micro_batch >= 2 * distributed.largest_local_batch(self.batch):
             yield
             return
         training = self.discriminator.training

@@ -1,7 +1,7 @@
-"""GenRep: a contrastive learner that sees nothing but what a generator makes; two views are images of adjacent latents.
+"""GenRep: contrastive learning on generated images alone; two views are images of adjacent latents.
 
-The generator is that of another run, which is only read. Its networks become part of this run's state before the first step, so
-that its checkpoints need nothing of the other run any more.
+The generator comes from another run, which is only read. Its networks become state of this run before the first step, so
+checkpoints do not need the other run.
 """
 
 import json
@@ -13,6 +13,7 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
+from sao.config.overrides import rename
 from sao.config.types import PositiveFloat, PositiveInt
 from sao.core import distributed
 from sao.core import random as randomness
@@ -21,7 +22,7 @@ from sao.errors import InputError
 from sao.methods.base import Context, Generative, Method, OtherRun, Scalars, generative
 from sao.methods.encoders import encoder_for
 from sao.methods.players import images_only, normal_rows
-from sao.methods.two_view import Parts, TwoViews, ViewsOptions, nt_xent
+from sao.methods.two_view import Outputs, TwoViews, ViewsOptions, nt_xent
 
 CUT = 2.0  # deviations at which the difference of adjacent latents is cut off, as its authors do
 MANY = 2**31  # training samples of the other run; what they are does not matter to what it makes
@@ -117,7 +118,7 @@ class GenRep(TwoViews):
         where = self.source.latent_shape, self.batch, self.seed, purpose, number, like
         return normal_rows(*where) if limit is None else truncated_rows(*where, limit)
 
-    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+    def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         temperature = self.options.temperature
         loss = nt_xent(views[0]["projection"], views[1]["projection"], temperature)
         return {"nt_xent": temperature / self.options.base_temperature * loss}
@@ -137,7 +138,7 @@ def truncated_rows(
 
 
 def recorded(other: OtherRun) -> str:
-    """All that is needed to build its networks again, as text."""
+    """The configuration that rebuilds its networks, as text."""
     if not other.method.generates:
         raise InputError(f"{other.folder} is a run of method {other.method.name}, which makes no samples: name another run")
     encoder = None if other.encoder is None else other.encoder.model_dump(mode="json")
@@ -145,11 +146,12 @@ def recorded(other: OtherRun) -> str:
 
 
 def _rebuilt(source: str, context: Context) -> Generative:
-    """The learner of the other run as it was before its first step."""
+    """The method of the other run before its first step."""
     from sao.methods import ENCODERS, METHODS
 
     try:
         values = json.loads(source)
+        rename(values, hint=False)
         method = METHODS[values["method"]["name"]].model_validate(values["method"])
         given = values["encoder"]
         encoder = None if given is None else ENCODERS[given["name"]].model_validate(given)
@@ -164,7 +166,7 @@ def _rebuilt(source: str, context: Context) -> Generative:
 
 
 def for_decoding(maker: Generative) -> Generative:
-    """The learner without what `decode` does not need: what is left does not learn any more."""
+    """The method with only the networks that `decode` needs, frozen."""
     for name in [*maker._modules, *maker._buffers]:
         if name not in maker.decodes_with:
             delattr(maker, name)

@@ -9,7 +9,7 @@ from sao.config.types import PositiveFloat, PositiveInt
 from sao.methods.base import Context, Scalars
 from sao.methods.encoders import encoder_for
 from sao.methods.third_party import import_lightly
-from sao.methods.two_view import Parts, TwoViews, ViewsOptions, nt_xent
+from sao.methods.two_view import Outputs, TwoViews, ViewsOptions, nt_xent
 
 
 class Options(ViewsOptions):
@@ -30,11 +30,11 @@ class SimCLR(TwoViews):
     def __init__(self, options: Options, context: Context) -> None:
         modules = import_lightly(options.name)
         encoder = encoder_for(context.encoder, context.shape)
-        # Without BatchNorm: lightly's takes its moments from one process's part of the batch.
+        # Without BatchNorm: lightly's takes its moments from the rows of one process.
         sizes = encoder.feature_size, options.hidden_size, options.projection_size
         super().__init__(encoder, modules.SimCLRProjectionHead(*sizes, batch_norm=False), options, context)
         self.temperature = options.temperature
 
-    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+    def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         one, other = (view["projection"] for view in views)
         return {"nt_xent": nt_xent(one, other, self.temperature)}

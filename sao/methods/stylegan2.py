@@ -1,7 +1,8 @@
 """StyleGAN2 with adaptive augmentation, in the configuration that its authors use for CIFAR-10.
 
-The discriminator only ever sees augmented images, real or generated. How often each transformation happens, p, rises while its
-scores of real images are too sure and falls while they are not, so that transformations cannot leak into what is generated.
+The discriminator sees augmented images only, real or generated. The probability p of each transformation rises while it
+overfits (its scores of real images are too confident) and falls otherwise. So transformations do not leak into generated
+images.
 """
 
 from typing import ClassVar, Literal
@@ -19,7 +20,7 @@ from sao.methods.encoders import image_shape
 from sao.methods.optimisers import AdamW
 from sao.methods.players import frozen, images_only, normal_rows
 from sao.methods.two_view import spread
-from sao.networks import MovingAverage
+from sao.networks import EMA
 from sao.networks.stylegan2 import StyleGenerator
 from sao.networks.stylegan2_discriminator import StyleDiscriminator
 
@@ -44,7 +45,7 @@ class Options(MethodOptions):
     penalty_weight: NonNegativeFloat = Field(default=0.01, description="γ, weight of half the squared slope of real scores")
     penalty_every: PositiveInt = Field(default=16, description="steps between two penalties, each that many times as strong")
     half_life: PositiveInt = Field(
-        default=500_000, description="images after which half of a weight has left the moving average of the generator"
+        default=500_000, description="images after which half of a weight has left the EMA of the generator"
     )
     half_life_ramp: PositiveFloat = Field(default=0.05, description="share of the images seen that the half-life is at most")
     target: Probability = Field(default=0.6, description="mean sign of real scores that p is steered to; 1: p stays 0")
@@ -61,7 +62,7 @@ class Options(MethodOptions):
 class StyleGAN2(Generative):
     headline = ("discriminator/real", "discriminator/fake", "generator/fake", "augmentation/p")
     features_with = ("discriminator",)
-    decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
+    decodes_with: ClassVar[tuple[str, ...]] = ("ema_generator",)
     probability: Tensor
     signs: Tensor
 
@@ -71,7 +72,7 @@ class StyleGAN2(Generative):
         self.discriminator = StyleDiscriminator(size, channels, options.width, options.group)
         latents = options.latent_size, options.mapping_layers
         self.generator = StyleGenerator(size, channels, options.width, *latents)
-        self.average_generator = MovingAverage(self.generator, decay=0)
+        self.ema_generator = EMA(self.generator, decay=0)
         self.latent_shape = (options.latent_size,)
         self.options, self.batch, self.seed = options, context.batch, context.seed
         self.register_buffer("probability", torch.zeros(()))
@@ -92,8 +93,8 @@ class StyleGAN2(Generative):
             scalars = self._penalise(batch.inputs, step) | scalars
         scalars |= self._update_generator(batch.inputs, step)
         scalars |= self._adapt(real_scores, step)
-        self.average_generator.decay = self._decay(step)
-        self.average_generator.update(self.generator)
+        self.ema_generator.decay = self._decay(step)
+        self.ema_generator.update(self.generator)
         return scalars
 
     def _update_discriminator(self, real: Tensor, step: int) -> tuple[Scalars, Tensor]:
@@ -109,7 +110,7 @@ class StyleGAN2(Generative):
     def _penalise(self, real: Tensor, step: int) -> Scalars:
         """γ/2 |∇ D(Tx)|², the gradient with respect to x; an update of its own that counts for all steps without one."""
         real = real.detach().requires_grad_()
-        _, scores = self._scored(real, "penalty", step, cheaper=False)
+        _, scores = self._scored(real, "penalty", step, autocast=False)
         (slope,) = torch.autograd.grad(scores.sum(), real, create_graph=True)
         squares = distributed.gather(slope.square().sum((1, 2, 3))[:, None], self.batch)
         strength = self.options.penalty_weight / 2 * self.options.penalty_every
@@ -125,14 +126,14 @@ class StyleGAN2(Generative):
     def _generated(self, player: str, step: int, like: Tensor) -> Tensor:
         shapes = {"latents": self.latent_shape, "noise": (self.generator.noise_size,)}
         drawn = [normal_rows(shape, self.batch, self.seed, f"{player} {what}", step, like) for what, shape in shapes.items()]
-        with self.passes(like) as called:
+        with self.autocast(like) as called:
             return called(self.generator)(*drawn).to(like.dtype)
 
-    def _scored(self, images: Tensor, purpose: str, step: int, cheaper: bool = True) -> tuple[Tensor, Tensor]:
+    def _scored(self, images: Tensor, purpose: str, step: int, autocast: bool = True) -> tuple[Tensor, Tensor]:
         """Features and scores of augmented images."""
         draws = draws_for(self.batch, self.seed, purpose, step, images)
         images = augmented(images, self.probability, draws)
-        with self.passes(images, allowed=cheaper) as called:
+        with self.autocast(images, allowed=autocast) as called:
             features, scores = called(self.discriminator)(images, self.batch)
         return features.to(images.dtype), scores.to(images.dtype)
 
@@ -151,7 +152,7 @@ class StyleGAN2(Generative):
         return {"augmentation/p": self.probability.clone(), "augmentation/real_sign": real_scores.sign().mean()}
 
     def _decay(self, step: int) -> float:
-        """Of the generator's average: at first its half-life is short, because there is little to remember."""
+        """Of the generator's EMA: its half-life is short at first, because there is little to average."""
         half_life = min(self.options.half_life, self.options.half_life_ramp * step * self.batch)
         return 0.5 ** (self.batch / half_life) if half_life > 0 else 0.0
 
@@ -166,7 +167,7 @@ class StyleGAN2(Generative):
 
     @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
-        return self.average_generator.network(latents)
+        return self.ema_generator.network(latents)
 
 
 def lazily(optimiser: AdamW, every: int) -> AdamW:

@@ -13,7 +13,7 @@ from sao.core.memory_bank import Queue
 from sao.data.augmentation import SmallAugmentation
 from sao.methods.base import Batch, Context, Scalars
 from sao.methods.encoders import encoder_for
-from sao.methods.two_view import Parts, TwoViews, ViewsOptions, soft_cross_entropy
+from sao.methods.two_view import Outputs, TwoViews, ViewsOptions, soft_cross_entropy
 from sao.networks import ProjectionHead, Prototypes
 
 
@@ -32,11 +32,11 @@ class Options(ViewsOptions):
     epsilon: PositiveFloat = Field(default=0.05, description="how soft assignments are; lower it where the loss stays at ln K")
     sinkhorn_steps: PositiveInt = Field(default=3, description="how often prototypes and samples are evened out in turn")
     prototypes: PositiveInt = Field(default=3000, description="K")
-    frozen_epochs: NonNegativeFloat = Field(default=2.0, description="passes over the data before prototypes are learnt")
+    frozen_epochs: NonNegativeFloat = Field(default=2.0, description="epochs before prototypes are trained")
     queue: Annotated[Int, Field(ge=0)] = Field(
         default=3840, description="past projections of each view that are assigned with a batch; 0: none"
     )
-    queue_epochs: NonNegativeFloat = Field(default=50.0, description="passes over the data before the queue is used")
+    queue_epochs: NonNegativeFloat = Field(default=50.0, description="epochs before the queue is used")
     hidden_size: PositiveInt = Field(default=2048, description="units between features and projection")
     projection_size: PositiveInt = Field(default=128, description="numbers in a projection")
 
@@ -65,11 +65,11 @@ class SwAV(TwoViews):
         self.predictor.requires_grad_(step >= self.frozen_steps)
         return super().step(batch, step)
 
-    def project(self, images: Tensor) -> Parts:
+    def project(self, images: Tensor) -> Outputs:
         projection = self.network(images)[1]
         return {"projection": projection.detach(), "scores": self.predictor(projection)}
 
-    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+    def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         terms = []
         for index in range(2):
             assigned = self._assigned(views[index]["scores"].detach(), index, step)
@@ -77,7 +77,7 @@ class SwAV(TwoViews):
             terms += [soft_cross_entropy(assigned, view["scores"] / self.options.temperature) for view in others]
         return {"swav": torch.stack(terms).mean()}
 
-    def update_bank(self, views: Sequence[Parts], step: int) -> None:
+    def update_bank(self, views: Sequence[Outputs], step: int) -> None:
         for queue, view in zip(self.queues, views, strict=False):  # smaller views have none
             queue.push(view["projection"], step)  # pyright: ignore[reportCallIssue]
 

@@ -15,22 +15,22 @@ from sao.core import distributed
 from sao.data.augmentation import Augmentation
 from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars, evaluating
 from sao.methods.optimisers import ViewsOptimiser
-from sao.networks import Discriminator, Encoder, MovingAverage, Partner
+from sao.networks import EMA, Discriminator, Encoder, Teacher
 
 # Of the published recipes for CIFAR-10 and CIFAR-100.
 SYMMETRIC = Augmentation(crop=0.08, jitter=(0.8, 0.8, 0.8, 0.2), grey=0.2, blur=0.5, flip=True)
 WEAKER = Augmentation(crop=0.08, jitter=(0.4, 0.4, 0.2, 0.1), grey=0.2, flip=True)
 WEAKER_SOLARISED = WEAKER.model_copy(update={"solarise": 0.2})
 
-Parts = dict[str, Tensor]  # what a loss needs of a view, by name: (n, anything)
+Outputs = dict[str, Tensor]  # of the networks for a view, by name, as a loss needs them: (n, anything)
 
 
 class ViewsOptions(MethodOptions):
     view: Augmentation = Field(default=SYMMETRIC, description="how the first view of an image is made")
     second_view: Augmentation | None = Field(default=None, description="how the second view is made; null: like the first")
     optimiser: ViewsOptimiser = Field(default=ViewsOptimiser(), description="how encoder and head are updated")
-    average: Decay | None = Field(
-        default=None, description="take features from a moving average with this decay; null: from the network"
+    ema_decay: Decay | None = Field(
+        default=None, description="take features from an EMA with this decay; null: from the network"
     )
 
 
@@ -42,12 +42,12 @@ class TwoViews(Method):
     def __init__(
         self, encoder: Encoder, head: nn.Module, options: ViewsOptions, context: Context, predictor: nn.Module | None = None
     ) -> None:
-        """A predictor is what else is trained, on top of the projections that the head makes."""
+        """A predictor is trained on top of the head's projections."""
         super().__init__()
         self.network = Discriminator(encoder, head)
         self.predictor = nn.Identity() if predictor is None else predictor
-        self.average_network = None if options.average is None else MovingAverage(self.network, options.average)
-        used = "network" if self.average_network is None else "average_network.network"
+        self.ema_network = None if options.ema_decay is None else EMA(self.network, options.ema_decay)
+        used = "network" if self.ema_network is None else "ema_network.network"
         self.features_with, self.embeddings_with = (f"{used}.encoder",), (used,)
         self.views = [options.view, options.second_view or options.view]
         self.batch, self.seed, self.steps = context.batch, context.seed, context.steps
@@ -58,25 +58,25 @@ class TwoViews(Method):
     # --- what a method says ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
-        """Weighted terms of the global batch, from the rows that `project` made of each view.
+    def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
+        """Weighted terms of the global batch, from the outputs of `project` for each view.
 
-        Parameters take part in `project` alone: here every process would add their whole gradient.
+        Parameters are used in `project` alone: here every process would add their whole gradient.
         """
 
     def view(self, index: int, inputs: Tensor, step: int) -> Tensor:
         """One of the views of this process's rows of the batch."""
         return self.views[index](inputs, self.seed, f"view {index}", step, self.batch)
 
-    def project(self, images: Tensor) -> Parts:
-        """What the losses need of this process's rows of a view.
+    def project(self, images: Tensor) -> Outputs:
+        """Outputs for this process's rows of a view.
 
-        Whether it collapses is seen in `diagnosed`, or else in the `projection`.
+        The collapse diagnostic reads `diagnosed`, or else `projection`.
         """
         return {"projection": self.network(images)[1]}
 
-    def update_bank(self, views: Sequence[Parts], step: int) -> None:
-        """After the update, what the next steps need of this one."""
+    def update_bank(self, views: Sequence[Outputs], step: int) -> None:
+        """After the update: push outputs that later steps need."""
 
     # --- the step ----------------------------------------------------------------------------------------------------
 
@@ -84,29 +84,29 @@ class TwoViews(Method):
         views = self._gathered(batch.inputs, step)
         diagnosed = views[0].get("diagnosed", views[0]["projection"])
         scalars = self.backward_and_update("network", self.losses(views, step), {"spread": spread(diagnosed)})
-        if self.average_network is not None:
-            self.average_network.update(self.network)
+        if self.ema_network is not None:
+            self.ema_network.update(self.network)
         self.update_bank([{name: rows.detach() for name, rows in view.items()} for view in views], step)
         return scalars
 
-    def _gathered(self, inputs: Tensor, step: int) -> list[Parts]:
-        """What was made of every view of the global batch. Each passes alone: a BatchNorm takes the moments of one view."""
-        made: list[Parts] = []
+    def _gathered(self, inputs: Tensor, step: int) -> list[Outputs]:
+        """Outputs for every view of the global batch. Each view passes alone: a BatchNorm takes the moments of one view."""
+        made: list[Outputs] = []
         for index in range(len(self.views)):
             images = self.view(index, inputs, step)
-            with self.passes(images) as called:
+            with self.autocast(images) as called:
                 made.append({name: rows.to(images.dtype) for name, rows in called(self.project)(images).items()})
-        # All that belongs to an image travels side by side: one row of the message for each row of the batch.
-        rows = [rows for parts in made for rows in parts.values()]
+        # All outputs of an image travel in one row of one message.
+        rows = [rows for outputs in made for rows in outputs.values()]
         message = distributed.gather(torch.cat(rows, dim=1), self.batch)
-        columns = iter(message.split([part.shape[1] for part in rows], dim=1))
-        return [{name: next(columns) for name in parts} for parts in made]
+        columns = iter(message.split([one.shape[1] for one in rows], dim=1))
+        return [{name: next(columns) for name in outputs} for outputs in made]
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
     @property
     def _used(self) -> nn.Module:
-        return self.network if self.average_network is None else self.average_network.network
+        return self.network if self.ema_network is None else self.ema_network.network
 
     @torch.no_grad()
     def features(self, inputs: Tensor) -> Tensor:
@@ -123,38 +123,36 @@ class TwoViews(Method):
             return network(inputs)[1]
 
 
-class PartnerOptions(ViewsOptions):
-    momentum: Decay = Field(
-        default=0.99, description="decay of the partner that follows the network, at the start; it rises to 1 along a cosine"
-    )
+class TeacherOptions(ViewsOptions):
+    momentum: Decay = Field(default=0.99, description="decay of the teacher at the start; it rises to 1 along a cosine")
 
 
-class PartneredViews(TwoViews):
-    """With a partner that follows the network, and from whose outputs it learns."""
+class TeacherViews(TwoViews):
+    """The targets come from a teacher, an EMA of the network (BYOL calls it the target network)."""
 
     def __init__(
         self,
         encoder: Encoder,
         head: nn.Module,
-        options: PartnerOptions,
+        options: TeacherOptions,
         context: Context,
         predictor: nn.Module,
-        partner_predicts: bool,
+        teacher_predicts: bool,
     ) -> None:
         super().__init__(encoder, head, options, context, predictor)
         self.momentum = options.momentum
-        self.followed = (self.network, self.predictor) if partner_predicts else (self.network,)
-        self.partner = Partner(*self.followed)
+        self.followed = (self.network, self.predictor) if teacher_predicts else (self.network,)
+        self.teacher = Teacher(*self.followed)
 
     def step(self, batch: Batch, step: int) -> Scalars:
         scalars = super().step(batch, step)
-        self.partner.update(rising_to_1(self.momentum, step, self.steps), *self.followed)
+        self.teacher.update(rising_to_1(self.momentum, step, self.steps), *self.followed)
         return scalars
 
     @torch.no_grad()
-    def of_partner(self, images: Tensor) -> Tensor:
-        """What the partner makes of images: projections, or what its predictor makes of them."""
-        network, *predictor = self.partner.networks
+    def of_teacher(self, images: Tensor) -> Tensor:
+        """The teacher's projections of images, or its predictions where it has a predictor."""
+        network, *predictor = self.teacher.networks
         made = network(images)[1]
         return predictor[0](made) if predictor else made
 
@@ -163,7 +161,7 @@ def rising_to_1(first: float, step: int, steps: int) -> float:
     return 1 - (1 - first) * (math.cos(math.pi * step / steps) + 1) / 2
 
 
-def cross_views(views: Sequence[Parts]) -> list[tuple[Parts, Parts]]:
+def cross_views(views: Sequence[Outputs]) -> list[tuple[Outputs, Outputs]]:
     """Each of the first two views with every view but itself."""
     return [(one, other) for index, one in enumerate(views[:2]) for place, other in enumerate(views) if place != index]
 
@@ -173,12 +171,12 @@ def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
     views = F.normalize(torch.cat([one, other]))
     itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
     logits = (views @ views.T / temperature).masked_fill(itself, -torch.inf)
-    partners = torch.arange(len(views), device=views.device).roll(len(one))
-    return F.cross_entropy(logits, partners)
+    positives = torch.arange(len(views), device=views.device).roll(len(one))
+    return F.cross_entropy(logits, positives)
 
 
 def soft_cross_entropy(targets: Tensor, logits: Tensor) -> Tensor:
-    """Mean over the batch; targets (n, k) are shares that sum to 1."""
+    """Mean over the batch; targets (n, k) are probabilities."""
     return -(targets * logits.log_softmax(1)).sum(1).mean()
 
 

@@ -65,7 +65,7 @@ PAPER_SCALE: Mapping[str, Mapping[str, Recipe]] = {
 # At the scale of a processor: narrow heads, AdamW, and crops that leave something to be seen of 16x16 pixels. Each makes as
 # many steps as take about three minutes of one core.
 RATES = ("3e-4", "1e-3", "3e-3")
-_SELDOM = {"log.evaluate_every": "500"}  # a look at a run takes as long as 40 steps of these learners
+_SELDOM = {"log.evaluate_every": "500"}  # a validation takes as long as 40 steps of these methods
 _CPU = {"train.batch": "128", "train.schedule": "cosine", **_SELDOM}
 _HEADS = _method({"hidden_size": "256", "projection_size": "64", "view.crop": "0.2"})
 _STRONG = {"view.jitter": "[0.4, 0.4, 0.4, 0.1]", "view.blur": "0"}
@@ -89,7 +89,7 @@ CPU_SCALE: Mapping[str, Recipe] = {
         **{"second_view.crop": "0.2"},
         outputs="256",
         momentum="0.99",
-        partner_temperature="0.04",
+        teacher_temperature="0.04",
         frozen_epochs="0.25",
     ),
     "mae": {
@@ -147,7 +147,7 @@ def table1(scale: Scale) -> Table:
         "without heads.",
         "Rows whose names end in -bn are made where they are asked for: the same learner on a ResNet-18 with BatchNorm and "
         "ReLU. The paper's numbers of the two-view learners are close to those published for that network.",
-        "Features are those of the trained network itself; of ours, DDPM and the row with labels, of its moving average.",
+        "Features are those of the trained network itself; of ours, DDPM and the row with labels, of its EMA.",
         "NNCLR, same views: one view, which is compared with its own neighbour; in the paper's Figure 1, without a number.",
         "MAE: the class token of the whole image. DDPM: the second block upwards, averaged, of an image noised to t = 11.",
     )
@@ -158,7 +158,7 @@ def table1(scale: Scale) -> Table:
     equal = (
         "About equal time, not equal steps. AdamW instead of LARS, narrow heads, crops that keep 0.2 of an image or more.",
         f"The learning rate of every row that is trained without labels is the best of {', '.join(RATES)}: each was tried with "
-        f"seed 0 and one step in {SHORTER}, on {1 - HELD:.0%} of the training part, and judged by an SVM on the rest of it.",
+        f"seed 0 and one step in {SHORTER}, on {1 - HELD:.0%} of the training set, and judged by an SVM on the rest.",
         "MAE and DDPM learn nothing to speak of in this time, with networks this small: their rows show that the pieces fit "
         "together, and nothing about the methods.",
     )

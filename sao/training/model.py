@@ -38,39 +38,39 @@ def check_feature(name: str) -> None:
 class Model:
     """The learner of a run at its latest checkpoint, ready to use; it holds none of the training data.
 
-    Of a method that was loaded, only what its uses need comes into memory.
+    Of a loaded method only the weights that its uses need come into memory.
     """
 
     def __init__(
-        self, config: Config, facts: DataFacts, method: Method | None, step: int, parts: PartialMethod | None = None
+        self, config: Config, facts: DataFacts, method: Method | None, step: int, partial: PartialMethod | None = None
     ) -> None:
         self.config, self.facts, self.step = config, facts, step
-        self._method, self._parts = None if method is None else method.eval(), parts
+        self._method, self._partial = None if method is None else method.eval(), partial
         self._clusters: SphericalKMeans | None = None
 
     @property
-    def parts(self) -> PartialMethod | None:
+    def partial(self) -> PartialMethod | None:
         """The checkpoint that it came from, where it came from one."""
-        return self._parts
+        return self._partial
 
     @property
     def method(self) -> Method:
-        """The whole method, with what it needs to learn on."""
+        """The whole method, with optimisers and all that training needs."""
         if self._method is None:
-            assert self._parts is not None
-            self._method = self._parts.whole
+            assert self._partial is not None
+            self._method = self._partial.whole
         return self._method
 
     def method_for(self, use: Use) -> Method:
         """The method, with only the weights that this use needs."""
         if self._method is not None:
             return self._method
-        assert self._parts is not None
-        return self._parts.ready_for(use)
+        assert self._partial is not None
+        return self._partial.ready_for(use)
 
     @property
     def device(self) -> torch.device:
-        return self._parts.device if self._parts is not None else next(self.method.parameters()).device
+        return self._partial.device if self._partial is not None else next(self.method.parameters()).device
 
     def embed(
         self, x: Any, feature: FeatureName = "backbone", chunk: int = 256, progress: Callable[[int, int], None] | None = None
@@ -110,7 +110,7 @@ class Model:
     def evaluate(
         self, data: Dataset | Samples, seed: int = 0, feature: FeatureName = "backbone", manifold: Manifold = "spectral"
     ) -> Evaluation:
-        """What the features are worth beside doing nothing, by the one evaluator; in a notebook a table."""
+        """The features beside the baselines, by the one evaluator; in a notebook a table."""
         check_feature(feature)
         check_algorithm(manifold)
         untrained, learnt, plan = self.untrained(), self.method_for(feature), replace(SUMMARISED, manifold=manifold)
@@ -194,7 +194,7 @@ def load(
     weights: Literal["ema", "raw"] = "ema",
     report: Callable[[str], None] = warnings.warn,
 ) -> Model:
-    """The model of a run folder, from its latest whole checkpoint; its moving averages, or the raw networks.
+    """The model of a run folder, from its latest whole checkpoint; its EMA weights, or the raw ones.
 
     Also a model that comes with the package, by its name; a run of that name in the current folder comes first.
 
@@ -203,6 +203,6 @@ def load(
     run = Run.open(run_folder(folder, report))
     config, facts = run.config, run.facts
     if run.is_copy and weights == "raw":
-        raise InputError(f"{folder} holds moving averages only: it has no raw weights")
+        raise InputError(f"{folder} holds EMA weights only: it has no raw weights")
     method, step = latest_method(config, facts, run.checkpoints, choose_device(device), weights == "raw", report)
     return Model(config, facts, None, step, method)

@@ -14,7 +14,7 @@ PLAIN = BaselineOptions()
 LARS = replace(PLAIN, kind="lars")
 VIEWS = {
     "as it is": PLAIN,
-    "without an average": replace(PLAIN, ema=None),
+    "without an EMA": replace(PLAIN, ema=None),
     "not augmented": replace(PLAIN, augmented=False),
     "vectors": replace(PLAIN, shape=(7,)),
     "lars": replace(LARS, optimiser=replace(PLAIN.optimiser, learning_rate=0.1)),
@@ -34,13 +34,13 @@ def test_three_steps_of_two_views_are_those_of_the_reference(build, options):
             logged = expected.step(one, other)
         assert_alike(found.scalars, logged, f"step {number}, logged")
         assert_alike(found.gradients, expected.gradients, f"step {number}, gradient")
-        after = {**expected.network.state_dict(), **average_of(expected)}
+        after = {**expected.network.state_dict(), **ema_of(expected)}
         assert_alike(product.baseline_state(method), after, f"step {number}, after it", rtol=1e-8)
 
 
-def test_a_gradient_is_long_enough_to_be_shortened_at_one_rate_and_not_at_the_other():
+def test_a_gradient_is_clipped_at_one_rate_and_not_at_the_other():
     """Otherwise the two cases of LARS would be one."""
-    for name, shortened in (("lars", True), ("lars, gradients short enough", False)):
+    for name, clipped in (("lars", True), ("lars, gradients short enough", False)):
         options = VIEWS[name]
         method, expected = product.simclr(options)
         before = {name: value.clone() for name, value in expected.network.named_parameters() if value.ndim > 1}
@@ -50,7 +50,7 @@ def test_a_gradient_is_long_enough_to_be_shortened_at_one_rate_and_not_at_the_ot
             0.02 * weight.norm() / (expected.gradients[name].norm() + decay * weight.norm()) / rate
             for name, weight in before.items()
         ]
-        assert all(limit < 1 for limit in longest) if shortened else all(limit > 1 for limit in longest)
+        assert all(limit < 1 for limit in longest) if clipped else all(limit > 1 for limit in longest)
 
 
 @pytest.mark.parametrize("options", [PLAIN, replace(PLAIN, augmented=False), replace(PLAIN, shape=(7,))])
@@ -64,14 +64,14 @@ def test_three_steps_with_labels_are_those_of_the_reference(options):
             logged = expected.step(images, labels.roll(number))
         assert_alike(found.scalars, logged, f"step {number}, logged")
         assert_alike(found.gradients, expected.gradients, f"step {number}, gradient")
-        after = {**expected.classifier.state_dict(), **average_of(expected)}
+        after = {**expected.classifier.state_dict(), **ema_of(expected)}
         assert_alike(product.baseline_state(method), after, f"step {number}, after it", rtol=1e-8)
 
 
-def average_of(expected) -> dict[str, torch.Tensor]:
-    if expected.average is None:
+def ema_of(expected) -> dict[str, torch.Tensor]:
+    if expected.ema is None:
         return {}
-    return {f"average {name}": value for name, value in expected.average.network.state_dict().items()}
+    return {f"ema {name}": value for name, value in expected.ema.network.state_dict().items()}
 
 
 def test_the_temperature_is_that_of_the_reference():

@@ -77,7 +77,7 @@ def test_random_stays_as_it_is():
 
 
 def test_supervised_learns_digits():
-    method = tiny.method(method="supervised", train__batch=64, method__optimiser__learning_rate=1e-2, method__average=0.9)
+    method = tiny.method(method="supervised", train__batch=64, method__optimiser__learning_rate=1e-2, method__ema_decay=0.9)
     assert isinstance(method, Supervised)
     losses = [float(method.step(tiny.batch(step, 64), step)["classifier/cross_entropy"]) for step in range(80)]
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
@@ -123,8 +123,8 @@ def test_processes_add_up_the_gradients_of_all_that_is_updated(options, monkeypa
 @pytest.mark.parametrize("chosen", ["bfloat16", "tf32"])
 def test_passes_are_made_in_the_precision_that_was_chosen(chosen):
     method = tiny.method(method="random")
-    setattr(method, f"{chosen}_passes", True)
-    with method.passes(inputs()):
+    setattr(method, f"autocast_{chosen}", True)
+    with method.autocast(inputs()):
         assert torch.is_autocast_enabled("cpu") == (chosen == "bfloat16")
         assert torch.get_float32_matmul_precision() == ("high" if chosen == "tf32" else "highest")
 
@@ -139,7 +139,7 @@ def test_what_a_method_is_told_of_its_run_and_of_others_stays_as_it_is():
 
 
 @pytest.mark.parametrize(("gradient", "expected"), [([3.0, 4.0], [1.2, 1.6]), ([0.3, 0.4], [0.3, 0.4])])
-def test_a_gradient_is_shortened_to_its_limit_and_a_short_one_stays(gradient, expected):
+def test_a_long_gradient_is_clipped_and_a_short_one_stays(gradient, expected):
     parameter = torch.nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor(gradient)
     clip_grad_norm([parameter], gradient_norm([parameter]), limit=2.0)

@@ -47,11 +47,11 @@ def test_a_run_goes_on_where_it_began(tmp_path, monkeypatch, capsys):
 def test_the_same_bits_are_asked_for_during_the_steps_alone(tmp_path, monkeypatch):
     step, seen = Supervised.step, []
 
-    def watched(self, batch, number):
+    def recorded(self, batch, number):
         seen.append(torch.are_deterministic_algorithms_enabled())
         return step(self, batch, number)
 
-    monkeypatch.setattr(Supervised, "step", watched)
+    monkeypatch.setattr(Supervised, "step", recorded)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     for index, wanted in enumerate((True, False)):
         tiny.trained(tmp_path / str(index), method="supervised", train__steps=1, train__deterministic=wanted)
@@ -76,12 +76,12 @@ def test_products_are_rounded_in_passes_that_carry_no_jacobian_alone():
 
     before = state()
     for wanted, inside in ((False, ("highest", False)), (True, ("high", True))):
-        method.tf32_passes = wanted
+        method.autocast_tf32 = wanted
         with numerics(Train()):
             assert state() == ("highest", False)
-            with method.passes(like):
+            with method.autocast(like):
                 assert state() == inside
-            with method.passes(like, allowed=False):
+            with method.autocast(like, allowed=False):
                 assert state() == ("highest", False)
             assert state() == ("highest", False)
         assert state() == before
