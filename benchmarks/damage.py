@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sao.cli import main
+from sao.cli.main import main
 
 WORDS = ["-1", "0", "7", "3.5", "1e12", "123456789012", "nan", "null", "true", "{}", "[]", '""', "{a: 1}", '{"a": 1}', "'", "é"]
 COMMANDS = ("eval", "sample", "resume", "embed")

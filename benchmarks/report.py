@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sao.cli import main as sao_command
+from sao.cli.main import main as sao_command
 
 FRAMES = """async () => {
   const panel = panels.get(report.runs[0]), took = [];

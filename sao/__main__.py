@@ -1,5 +1,5 @@
 import sys
 
-from sao.cli import main
+from sao.cli.main import main
 
 sys.exit(main())

@@ -21,7 +21,7 @@ from sao.data.dataset import LARGEST_VALUE, Dataset, Images, Samples, Standardis
 from sao.data.files.objects import holds_pictures, pictures_of
 from sao.data.split import encode_labels
 from sao.errors import InputError
-from sao.evaluation.evaluate import Evaluation
+from sao.evaluation.evaluator import Evaluation
 from sao.evaluation.extract import BROKEN
 from sao.evaluation.inputs import unit_rows
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans

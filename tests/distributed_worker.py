@@ -128,14 +128,14 @@ def _begin(environment: dict[str, str], output: str, target: str, arguments: tup
 
 
 def command(*words: str) -> int:
-    from sao.cli import main
+    from sao.cli.main import main
 
     return main(list(words))
 
 
 def commands(folders: list[str], lists: list[tuple[int, list[str]]]) -> int:
     """Commands one after the other, each in a group of its own (port, words) and each rank in a folder of its own."""
-    from sao.cli import main
+    from sao.cli.main import main
 
     os.chdir(folders[int(os.environ["RANK"])])
     for number, (port, words) in enumerate(lists):

@@ -193,7 +193,7 @@ class Reader:
             if parsed.command != "train":
                 return
             arguments = [*arguments, *_small_options(arguments)]
-        from sao.cli import main
+        from sao.cli.main import main
 
         code = main(arguments)
         if code != 0:

@@ -12,7 +12,7 @@ import tiny
 import torch
 from safetensors.torch import load_file
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.training import checkpoint
 
 

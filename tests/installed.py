@@ -50,7 +50,7 @@ EXTRAS = {
 
 def said(words: list[str]) -> tuple[int, str]:
     """The exit code of a command and what it wrote to the error stream."""
-    from sao.cli import main
+    from sao.cli.main import main
 
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):

@@ -9,7 +9,7 @@ import torch
 
 from sao.benchmark import measure
 from sao.benchmark.literal import left_out, literal
-from sao.cli import main
+from sao.cli.main import main
 from sao.config import Config, load_preset
 from sao.errors import InputError
 from sao.methods import Batch, compiled

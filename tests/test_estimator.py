@@ -221,7 +221,7 @@ def test_another_process_fits_and_uses_it(table):
 
 
 def test_a_saved_table_is_embedded_by_the_command_line(table, tmp_path, monkeypatch):
-    from sao.cli import main
+    from sao.cli.main import main
 
     monkeypatch.setenv("SAO_CACHE", str(tmp_path / "cache"))
     np.save(tmp_path / "rows.npy", ROWS)

@@ -18,7 +18,7 @@ LINES: list[set[str]] = [
     {"data", "evaluation", "runtime.launch"},
     {"methods"},
     {"config"},
-    {"evaluation.evaluate", "evaluation.extract", "training"},
+    {"evaluation.evaluator", "evaluation.extract", "training"},
     {"report.cluster_sheet"},
     {"training.model", "config.auto"},
     {"training.other_runs"},

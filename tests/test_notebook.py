@@ -11,7 +11,7 @@ import tiny
 
 import sao
 from sao.data.dataset import Images, Vectors
-from sao.evaluation.evaluate import Evaluation
+from sao.evaluation.evaluator import Evaluation
 from sao.evaluation.result import Metric
 from sao.report.cluster_sheet import ClusterSheet
 

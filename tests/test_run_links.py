@@ -12,7 +12,7 @@ import pytest
 import tiny
 
 import sao
-from sao.cli import main
+from sao.cli.main import main
 from sao.errors import InputError
 from sao.training import checkpoint
 from sao.training.log import Log

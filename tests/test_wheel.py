@@ -84,7 +84,7 @@ def test_the_wheel_has_the_version_and_the_files_that_are_no_code(wheel):
     assert {str(path.relative_to(ROOT)) for path in sources} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "docs/", "benchmarks/"))]
     (entry_points,) = [name for name in names if name.endswith("dist-info/entry_points.txt")]
-    assert b"sao = sao.cli:main" in zipfile.ZipFile(wheel).read(entry_points)
+    assert b"sao = sao.cli.main:main" in zipfile.ZipFile(wheel).read(entry_points)
 
 
 def test_it_works_in_an_empty_environment_and_names_the_extras_that_it_lacks(python, tmp_path):

@@ -215,7 +215,7 @@ class Command:
 
 
 def _run(arguments: list[str], output: str, errors: str, die: tuple[str, str, int] | None) -> None:
-    from sao.cli import main
+    from sao.cli.main import main
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have been told to ignore Ctrl-C
     for number, path in ((1, output), (2, errors)):

@@ -14,7 +14,7 @@ from writing import write_benchmark, write_curves
 from sao import config as configuration
 from sao.data.dataset import Dataset
 from sao.evaluation.clusters import clustering
-from sao.evaluation.evaluate import ChosenRows, weights_used
+from sao.evaluation.evaluator import ChosenRows, weights_used
 from sao.evaluation.extract import extract
 from sao.evaluation.features import Features
 from sao.evaluation.manifold import manifold_clustering

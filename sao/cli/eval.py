@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sao.data.dataset import Dataset
     from sao.evaluation import Metric
     from sao.evaluation.budget import Budget
-    from sao.evaluation.evaluate import Evaluation, Plan
+    from sao.evaluation.evaluator import Evaluation, Plan
     from sao.training.model import Model
     from sao.training.run_folder import Run
 
@@ -48,7 +48,7 @@ def run(arguments: Namespace) -> None:
 
 def _evaluate_file(path: Path, names: list[str] | None, rows: int | None, arguments: Namespace) -> None:
     from sao.evaluation import load_features
-    from sao.evaluation.evaluate import LEARNT, chosen_rows
+    from sao.evaluation.evaluator import LEARNT, chosen_rows
 
     target = None if arguments.output is None else Path(arguments.output)
     before = _before(target)
@@ -66,7 +66,7 @@ def _evaluate_file(path: Path, names: list[str] | None, rows: int | None, argume
 def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, arguments: Namespace) -> None:
     """Processes share the work of embedding; the metrics, which look at all features at once, are the first one's."""
     import sao
-    from sao.evaluation.evaluate import representations, weights_used
+    from sao.evaluation.evaluator import representations, weights_used
     from sao.evaluation.extract import extract_together
     from sao.runtime import launch as processes
 
@@ -113,7 +113,7 @@ def _data(run: "Run", model: "Model", other: str | None) -> "Dataset":
 
 def _plan(names: list[str] | None, rows: int | None, arguments: Namespace) -> "Plan":
     """Everything that the data allows; or what was asked for, and an error where the data does not allow it."""
-    from sao.evaluation.evaluate import Plan
+    from sao.evaluation.evaluator import Plan
     from sao.evaluation.manifold import check_algorithm
 
     check_algorithm(arguments.manifold)
@@ -132,7 +132,7 @@ def _begun(plan: "Plan") -> "Budget":
 
 
 def _measured(pairs: Any, plan: "Plan", seed: int, budget: "Budget | None") -> "Evaluation":
-    from sao.evaluation.evaluate import measure
+    from sao.evaluation.evaluator import measure
     from sao.runtime.interrupt import interruptible
     from sao.training.log import Stages
 

@@ -42,9 +42,7 @@ class Patches:
         step = max(1, -(-(min(height, width) - size + 1) // POSITIONS))
         patches = _normalised(_random_patches(images, size, seed))
         if len(patches) < centroids:
-            raise InputError(
-                f"{len(patches)} patches are too few for {centroids} centroids: give more images or fewer centroids"
-            )
+            raise InputError(f"{len(patches)} patches are too few for {centroids} centroids: give more images")
         mean = patches.mean(dim=0)
         patches = patches - mean
         values, vectors = torch.linalg.eigh((patches.mT @ patches / len(patches)).double())

@@ -10,7 +10,7 @@ import numpy as np
 
 from sao import __version__
 from sao.data.dataset import Dataset, Images, Samples
-from sao.evaluation.evaluate import chosen_rows
+from sao.evaluation.evaluator import chosen_rows
 from sao.report import history
 from sao.report.copies import Compared, memorisation, near_duplicates
 from sao.report.layout import layout, placed

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sao.data.dataset import Dataset
-from sao.evaluation.evaluate import Plan, chosen_rows, measure, representations, weights_used
+from sao.evaluation.evaluator import Plan, chosen_rows, measure, representations, weights_used
 from sao.reproduce.figure2.measure import tsne
 from sao.reproduce.figure2.numbers import unit
 from sao.reproduce.runs import check_out

@@ -12,7 +12,7 @@ import torch
 from sao.data.dataset import Dataset, Images
 from sao.data.named import NAMES
 from sao.evaluation import evaluate_generation
-from sao.evaluation.evaluate import LEARNT, ChosenRows, Pair, Plan, measure, representations, weights_used
+from sao.evaluation.evaluator import LEARNT, ChosenRows, Pair, Plan, measure, representations, weights_used
 from sao.evaluation.extract import extract
 from sao.evaluation.features import Features
 from sao.evaluation.generation import frechet_in_features, precision_recall

@@ -30,8 +30,9 @@ class Log:
         self._metrics = self._text = self._board = None
         if folder is None:
             return
+        self._path = folder / "metrics.jsonl"
         try:
-            self._metrics = opened(folder / "metrics.jsonl", "a", encoding="utf-8")
+            self._metrics = opened(self._path, "a", encoding="utf-8")
             self._text = opened(folder / "log.txt", "a", encoding="utf-8", errors="backslashreplace")
             if tensorboard:
                 from torch.utils.tensorboard import SummaryWriter
@@ -59,7 +60,7 @@ class Log:
         if self._metrics is None:
             return
         try:
-            there = os.path.samestat(os.fstat(self._metrics.fileno()), os.stat(self._metrics.name))
+            there = os.path.samestat(os.fstat(self._metrics.fileno()), self._path.lstat())
         except OSError:
             there = False
         if not there:

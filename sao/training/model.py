@@ -16,7 +16,7 @@ from sao.data.dataset import Dataset, Images, Samples, Standardiser, Vectors
 from sao.data.files.objects import holds_pictures, readable
 from sao.data.files.open import open_for_embedding
 from sao.errors import InputError
-from sao.evaluation.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
+from sao.evaluation.evaluator import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.evaluation.extract import extract
 from sao.evaluation.html import table
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans

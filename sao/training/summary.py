@@ -10,7 +10,7 @@ from sao.data.dataset import Dataset
 from sao.data.files.objects import IN_MEMORY
 from sao.errors import typed
 from sao.evaluation.budget import Budget
-from sao.evaluation.evaluate import SUMMARISED, Evaluation, measure, representations, weights_used
+from sao.evaluation.evaluator import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.evaluation.result import as_grid, write_json
 from sao.evaluation.verdict import Verdict
 from sao.methods import Method

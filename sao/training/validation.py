@@ -9,7 +9,7 @@ from sao.core.jacobian import jacobian_norm
 from sao.core.random import generator
 from sao.data.dataset import Dataset, Images
 from sao.evaluation.clusters import cluster_agreement
-from sao.evaluation.evaluate import LEARNT, VALIDATED, measure, representations
+from sao.evaluation.evaluator import LEARNT, VALIDATED, measure, representations
 from sao.evaluation.extract import extract_together
 from sao.evaluation.memorisation import memorised
 from sao.evaluation.suite import CLUSTERS_WITHOUT_LABELS, LABELLED

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from sao import cli
-from sao.cli import main
-from sao.cli.main import build_parser
+from sao.cli.main import build_parser, main
 from sao.config import load_preset
 from sao.config.presets import preset_names
 from sao.runtime.machine import usable_cores

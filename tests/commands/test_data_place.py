@@ -10,7 +10,7 @@ import pytest
 import tiny
 from PIL import Image
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.training.run_folder import Run
 
 

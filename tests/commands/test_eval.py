@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 import sao
-from sao.cli import main
+from sao.cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -317,7 +317,7 @@ def test_ctrl_c_ends_an_evaluation_at_once(tmp_path, stage):
     np.savez(tmp_path / "f.npz", x_train=values[:3000], y_train=labels[:3000], x_test=values[3000:], y_test=labels[3000:])
     code = """
 import sys
-from sao.cli import main
+from sao.cli.main import main
 from sao.training import log
 log.Stages.__init__.__defaults__ = (True, 0.0, 0)  # every stage is said
 sys.exit(main(["eval", "--features", sys.argv[1], "--metrics", "svm"]))

@@ -88,7 +88,7 @@ def test_no_command_asks_the_network_for_anything(tmp_path):
     (known,) = (action.choices for action in build_parser()._actions if isinstance(action.choices, dict))
     assert {words[0] for words in commands} == set(known), "every command is here"
     script = f"""
-from sao.cli import main
+from sao.cli.main import main
 for words in {commands!r}:
     code = main(words)
     assert code == 0, (words, code)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.config import Config
 from sao.config.help import option_lines
 from sao.config.overrides import every_option

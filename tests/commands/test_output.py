@@ -7,7 +7,7 @@ import pytest
 import tiny
 from PIL import Image
 
-from sao.cli import main
+from sao.cli.main import main
 
 
 @pytest.fixture(scope="module")

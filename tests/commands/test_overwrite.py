@@ -12,7 +12,7 @@ import tiny
 from PIL import Image
 
 import sao
-from sao.cli import main
+from sao.cli.main import main
 from sao.errors import InputError
 from sao.training.run_folder import Run
 

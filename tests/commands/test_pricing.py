@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.training import cost
 
 TRAIN = ["--encoder.widths", "[16, 32]", "--method.generator.width", "16", "--train.threads", "1"]
 # Not getrusage's peak: a new process begins with that of the one that started it.
 PEAK = """
 import sys
-from sao.cli import main
+from sao.cli.main import main
 from sao.runtime.machine import peak_memory
 assert main(sys.argv[1:]) == 0
 print("peak", peak_memory())

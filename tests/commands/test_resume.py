@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.training.run_folder import Run
 
 

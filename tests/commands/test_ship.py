@@ -16,7 +16,7 @@ from PIL import Image
 
 import sao
 from sao import models
-from sao.cli import main
+from sao.cli.main import main
 from sao.config import load_preset
 from sao.errors import InputError
 from sao.evaluation.result import Metric, write_json

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tiny
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.data.dataset import Images
 from sao.runtime.torchvision_import import torchvision_datasets
 from sao.training.run_folder import Run

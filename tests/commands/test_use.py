@@ -12,8 +12,8 @@ import tiny
 from PIL import Image
 
 import sao
-from sao.cli import main
 from sao.cli.inputs import open_for, open_split_for
+from sao.cli.main import main
 from sao.data.dataset import Images
 from sao.errors import InputError
 from sao.evaluation.manifold import manifold_clusters

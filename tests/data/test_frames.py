@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from scipy.stats import kstest
 from sklearn.datasets import load_sample_images
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.core.random import uniform
 from sao.data.augmentation import Augmentation, crop, frame_windows, random_crops
 from sao.data.dataset import Frames, Images, Samples

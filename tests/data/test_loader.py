@@ -12,7 +12,7 @@ import tiny
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.core.random import batch_rows
 from sao.data import dataset, loader
 from sao.data.dataset import Dataset, Images, SelectedRows, Vectors

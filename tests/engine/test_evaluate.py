@@ -11,7 +11,7 @@ import tiny
 import torch
 
 from sao.data.dataset import Dataset, Images
-from sao.evaluation.evaluate import (
+from sao.evaluation.evaluator import (
     LEARNT,
     SUMMARISED,
     VALIDATED,
@@ -109,8 +109,8 @@ def test_without_labels_or_with_one_class_what_needs_none_is_measured():
 
 
 def test_large_images_are_averaged_down_and_the_protocol_says_so(monkeypatch):
-    monkeypatch.setattr("sao.evaluation.evaluate.RAW_COLUMNS", 16)
-    monkeypatch.setattr("sao.evaluation.evaluate.RAW_CELLS", 150 * 16)
+    monkeypatch.setattr("sao.evaluation.evaluator.RAW_COLUMNS", 16)
+    monkeypatch.setattr("sao.evaluation.evaluator.RAW_CELLS", 150 * 16)
     found = representations(tiny.method(), tiny.dataset(), FEW, untrained=tiny.method())
     assert found["raw"][0].values.shape == (150, 16)
     assert found["raw"][0].protocol["feature"] == "raw inputs, averaged to 4x4"

@@ -14,7 +14,7 @@ import torch
 from sao.data.dataset import Dataset, Images
 from sao.evaluation import outliers as outlier_module
 from sao.evaluation import suite
-from sao.evaluation.evaluate import Plan, representations
+from sao.evaluation.evaluator import Plan, representations
 from sao.evaluation.features import Features
 from sao.evaluation.folds import fold_of
 from sao.evaluation.inputs import Columns, Task

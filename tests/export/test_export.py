@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import sao
-from sao.cli import main
+from sao.cli.main import main
 from sao.data.dataset import Dataset, Images, Standardiser, Vectors
 from sao.errors import InputError
 from sao.export import Whole, whole_encoder, whole_generator, write

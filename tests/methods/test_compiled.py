@@ -9,7 +9,7 @@ import tiny
 import torch
 from torch import Tensor
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.errors import InputError
 from sao.methods import METHODS, Method, compiled
 from sao.training import device

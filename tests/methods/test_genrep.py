@@ -16,7 +16,7 @@ from scipy.stats import truncnorm
 from test_structural_step import assert_alike
 from torch import Tensor
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.config import build
 from sao.core.random import normal, uniform
 from sao.data.augmentation import Augmentation

@@ -15,7 +15,7 @@ import tiny
 from PIL import Image
 
 import sao
-from sao.cli import main
+from sao.cli.main import main
 from sao.data.dataset import Dataset, Images, Vectors
 from sao.evaluation.result import Metric, write_json
 from sao.report import history

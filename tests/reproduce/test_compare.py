@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.reproduce.compare import comparison
 from sao.reproduce.table1 import TWO_VIEWS
 from sao.training.run_folder import Run

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny import structural_options
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.data.named import spirals
 from sao.reproduce.figure2 import study
 from sao.reproduce.figure2.measure import Sizes, pull_on_points, update_directions

@@ -10,7 +10,7 @@ import tiny
 from PIL import Image
 from test_tables import by_name, lines, words
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.config import load_preset
 from sao.evaluation import own_clusters as measures
 from sao.methods import genrep, self_conditioned, stylegan2

@@ -11,7 +11,7 @@ import tiny
 from PIL import Image
 from test_tables import CONTROLS, lines, words, write_result
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.config import load_preset
 from sao.data.dataset import Dataset, Images
 from sao.methods import METHODS

@@ -9,7 +9,7 @@ import pytest
 import tiny
 from PIL import Image
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.config import save
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError

@@ -4,7 +4,7 @@ import pytest
 import tiny
 import torch
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.config import Train
 from sao.errors import InputError
 from sao.methods.supervised import Supervised

@@ -9,7 +9,7 @@ import pytest
 import tiny
 import torch
 
-from sao.cli import main
+from sao.cli.main import main
 from sao.core import objectives
 from sao.data.dataset import Dataset, Images
 from sao.errors import InputError

@@ -12,7 +12,7 @@ import tiny
 import torch
 
 import sao
-from sao.cli import main
+from sao.cli.main import main
 from sao.data.dataset import Images
 from sao.methods.genrep import GenRep
 from sao.methods.structural import Structural
