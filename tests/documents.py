@@ -116,7 +116,7 @@ def sao_words(words: list[str]) -> list[str] | None:
 
 def check(arguments: list[str]) -> Any:
     """Parse the arguments of a sao command, and load the preset that it names with the options that it gives."""
-    from sao import cli
+    from sao.cli import main as cli
     from sao.config import load_preset
     from sao.errors import InputError
 
@@ -202,7 +202,7 @@ class Reader:
 
 def _small_options(arguments: list[str]) -> list[str]:
     """Those that the method and the encoder of a training have."""
-    from sao import cli
+    from sao.cli import main as cli
     from sao.config import Config, load_preset
     from sao.config.overrides import option_names
 

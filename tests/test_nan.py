@@ -19,9 +19,8 @@ from sao.core import jacobian as smoothness
 from sao.data.dataset import Images
 from sao.errors import InputError
 from sao.estimator import StructuralEmbedding
-from sao.evaluation import Features, Metric, best_kmeans, compare, frechet_distance, kmeans, memorised, read_json, svm
+from sao.evaluation import Features, Metric, best_kmeans, compare, evaluate, frechet_distance, kmeans, memorised, read_json, svm
 from sao.evaluation import clusters as clustered
-from sao.evaluation import evaluator as evaluate
 from sao.evaluation import outliers as outlying
 from sao.evaluation.comparison import paired
 from sao.evaluation.extract import extract

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sao import cli
+from sao.cli import main as cli
 from sao.cli.main import build_parser, main
 from sao.config import load_preset
 from sao.config.presets import preset_names
@@ -29,7 +29,7 @@ def refused(capsys, *arguments: str) -> str:
 def test_answers_without_importing_what_is_slow(arguments):
     """A second of imports is a second of waiting for a spelling mistake."""
     program = (
-        "import sys\nfrom sao.cli import main\n"
+        "import sys\nfrom sao.cli.main import main\n"
         "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
         "slow = {'torch', 'sklearn', 'matplotlib', 'torchvision', 'scipy'} & set(sys.modules)\n"
         "print(sorted(slow), file=sys.stderr)"
@@ -149,7 +149,7 @@ def test_memory_that_was_freed_is_used_again():
     code = """
 import resource
 from threading import Thread
-from sao.cli import keep_freed_memory
+from sao.cli.main import keep_freed_memory
 keep_freed_memory()
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

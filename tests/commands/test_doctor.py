@@ -4,7 +4,8 @@ import importlib.metadata
 
 import pytest
 
-from sao.cli import doctor, main
+from sao.cli import doctor
+from sao.cli.main import main
 
 
 def test_a_healthy_machine_trains_and_every_line_is_ok_or_has_a_remedy(capsys, tmp_path, monkeypatch):

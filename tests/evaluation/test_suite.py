@@ -6,8 +6,17 @@ from sklearn.metrics import accuracy_score
 from sklearn.neighbors import KNeighborsClassifier
 
 from sao.errors import InputError
-from sao.evaluation import DEFAULT, LABELLED, UNLABELLED, Features, as_grid, kmeans_accuracy, linear_svm, load_features
-from sao.evaluation import evaluator as evaluate
+from sao.evaluation import (
+    DEFAULT,
+    LABELLED,
+    UNLABELLED,
+    Features,
+    as_grid,
+    evaluate,
+    kmeans_accuracy,
+    linear_svm,
+    load_features,
+)
 from sao.evaluation.budget import Budget, check_time
 from sao.evaluation.rank import uniformity
 from sao.evaluation.suite import USEFULNESS
