@@ -73,13 +73,9 @@ def train(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, 
             logging, saving = _due(config.log.every, done, last), _due(config.log.checkpoint_every, done, last)
             try:
                 scalars = make_step(method, batches, config.seed, config.train.batch, step)
-                if (
-                    logging
-                    or saving
-                    or _due(config.log.sample_every, done, last)
-                    or _due(config.log.evaluate_every, done, False)
-                ):
-                    method.check_finite()  # before that nothing is read from the device, and nothing is kept
+                kept = _due(config.log.sample_every, done, last) or _due(config.log.evaluate_every, done, False)
+                if logging or saving or kept:  # before that nothing is read from the device
+                    method.check_finite()
             except (FloatingPointError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
                 raise _divergence(done, error, saved, run) from None
             if logging:
