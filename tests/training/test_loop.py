@@ -119,14 +119,14 @@ def test_can_run_outside_the_main_thread(tmp_path):
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_term_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(value, tmp_path, monkeypatch, capsys):
     calls = 0
-    similarity = objectives.neighbour_similarity
+    similarity = objectives.neighbour_similarity.unchecked
 
     def breaking(*args, **kwargs):
         nonlocal calls
         calls += 1
         return similarity(*args, **kwargs) * (value if calls > 13 else 1)  # three times a step: the real term of step 5
 
-    monkeypatch.setattr(objectives, "neighbour_similarity", breaking)
+    monkeypatch.setattr(objectives.neighbour_similarity, "unchecked", breaking)
     out = tmp_path / "run"
     assert main(["train", *tiny.words(), "--out", str(out)]) == 3
     said = capsys.readouterr().err
@@ -152,10 +152,15 @@ def test_an_absurd_learning_rate_is_a_message_not_a_traceback(player, tmp_path):
     assert "lower learning rate" in str(stop.value)
 
 
-@pytest.mark.parametrize(("checkpoint_every", "looked_at", "kept"), [(100, 10, "no checkpoint"), (3, 6, "of step 3")])
-def test_nobody_looks_before_a_row_or_a_checkpoint_and_the_step_that_broke_is_named(
-    checkpoint_every, looked_at, kept, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize(
+    ("due", "looked_at", "kept"),
+    [
+        ({"log__checkpoint_every": 100}, 10, "no checkpoint"),
+        ({"log__checkpoint_every": 3}, 6, "of step 3"),
+        ({"log__checkpoint_every": 100, "log__evaluate_every": 7}, 7, "no checkpoint"),
+    ],
+)
+def test_nobody_looks_before_something_is_kept_and_the_step_that_broke_is_named(due, looked_at, kept, tmp_path, monkeypatch):
     step, made = Supervised.step, []
 
     def breaking(self, batch, number):
@@ -163,7 +168,7 @@ def test_nobody_looks_before_a_row_or_a_checkpoint_and_the_step_that_broke_is_na
         return step(self, replace(batch, inputs=batch.inputs * torch.nan) if number == 4 else batch, number)
 
     monkeypatch.setattr(Supervised, "step", breaking)
-    options = {"train__steps": 20, "log__every": 10, "log__checkpoint_every": checkpoint_every}
+    options = {"train__steps": 20, "log__every": 10, **due}
     with pytest.raises(Diverged, match=rf"^step 5: classifier/cross_entropy is NaN or inf; .*{kept}"):
         tiny.trained(tmp_path / "run", method="supervised", **options)
     assert made[-1] == looked_at
