@@ -30,8 +30,7 @@ from sao.cli.reproduce import seeds_in
 from sao.config import Config, load_preset
 from sao.data.dataset import Dataset, Samples
 from sao.errors import InputError
-from sao.evaluation import Features
-from sao.evaluation import evaluate
+from sao.evaluation import Features, evaluate
 from sao.evaluation.extract import extract
 from sao.methods import Method, structural
 from sao.reproduce.pool import run_each

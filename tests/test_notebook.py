@@ -110,5 +110,5 @@ def test_the_example_runs(tmp_path, monkeypatch, capsys):
             value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
             shown += hasattr(value, "_repr_html_")
     said = capsys.readouterr().out
-    assert 'next          sao.load("runs/notebook").embed(data)' in said, "no command can name what is in memory"
+    assert "next          sao.load('runs/notebook').embed(data)" in said, "no command can name what is in memory"
     assert shown >= 3

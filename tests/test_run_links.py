@@ -71,7 +71,7 @@ def refused(words: list[str], capsys) -> str:
 def test_a_link_at_any_place_is_refused_by_every_command(made, tmp_path, capsys):
     """What each link leads to is a whole copy of what it replaced, so that only the link can be the reason."""
     shutil.copy(made.parent / "data.npz", tmp_path)
-    kinds = {"tensorboard", "samples", "eval", "checkpoints", "steadiest", "log.txt", "lock", "report.html", "config.yaml"}
+    kinds = {"tensorboard", "samples", "eval", "checkpoints", "log.txt", "lock", "report.html", "config.yaml"}
     places = sorted(path.relative_to(made) for path in made.rglob("*"))
     assert kinds <= {str(place) for place in places}
     for place in places:

@@ -74,7 +74,8 @@ class Run:
     def open(cls, folder: Path) -> "Run":
         """Of a folder that may be a stranger's: one with a link in it is refused."""
         with _explained(folder, "read"):
-            check_no_links(folder)
+            if folder.exists():
+                check_no_links(folder)
             settle(folder)
             mark, configured = read_mark(folder), (folder / CONFIG).is_file()
             # Version 0.1 made no mark; a config.yaml alone may be anyone's.

@@ -239,10 +239,10 @@ def test_a_kill_at_any_change_leaves_the_old_run_or_the_new_one(made, tmp_path):
         found.append(which(run, before))
     assert found == sorted(found, reverse=True)  # first the old one, from some moment on the new one
     assert found.count("old") >= 4
-    assert found.count("new") >= 10
+    assert found.count("new") >= 8
 
 
-@pytest.mark.parametrize("change", [3, 12, 40])
+@pytest.mark.parametrize("change", [3, 25, 40])
 def test_a_killed_overwrite_goes_on_by_resume_or_by_overwrite(change, run, tmp_path):
     before = contents(run)
     arguments = ["train", *words(), "--out", str(run), "--overwrite"]
