@@ -151,6 +151,10 @@ class PartneredViews(TwoViews):
         self.partner.update(rising_to_1(self.momentum, step, self.steps), *self.followed)
         return scalars
 
+    def followers(self) -> dict[str, str]:
+        names = ("network.", "predictor.")[: len(self.followed)]
+        return super().followers() | {f"partner.networks.{index}.": name for index, name in enumerate(names)}
+
     @torch.no_grad()
     def of_partner(self, images: Tensor) -> Tensor:
         """What the partner makes of images: projections, or what its predictor makes of them."""
