@@ -16,6 +16,7 @@ from sao.config import load_preset
 from sao.data.dataset import Dataset, Images
 from sao.errors import InputError
 from sao.methods import METHODS
+from sao.report import history
 from sao.training import checkpoint
 from sao.training.loop import new_method
 from sao.training.run_folder import Run
@@ -107,6 +108,8 @@ def test_a_run_begins_with_the_weights_of_another_to_the_bit(source, data, tmp_p
     assert train.start_from == str(source)
     assert train.start_weights.startswith("step 8, blake2b ")
     assert f"the weights are those of {source}, step 8" in (out / "log.txt").read_text()
+    described = history.described(begun.config, begun.facts, 0, None, [], False)
+    assert f"It began with the weights of {source} ({train.start_weights})." in described
     assert "starts fresh" not in (out / "log.txt").read_text()
     assert "encoder widths" not in capsys.readouterr().out, "--auto chose networks"
 
@@ -253,9 +256,9 @@ def test_the_size_is_that_of_the_source_and_the_generator_starts_fresh_at_anothe
     assert main(words(data(24, 3), colour, tmp_path / "same")) == 0
     assert Run.open(tmp_path / "same").facts.shape == (3, 16, 16)
     capsys.readouterr()
-    assert main(words(data(24, 3), colour, tmp_path / "larger", data__size=24)) == 0
+    assert main(words(data(24, 3), colour, tmp_path / "larger", data__size=32, log__keep=5)) == 0
     said = (tmp_path / "larger" / "log.txt").read_text()
-    assert f"generator starts fresh: {colour} is for images of 3x16x16, and this data has 3x24x24" in said
+    assert f"generator starts fresh: {colour} is for images of 3x16x16, and this data has 3x32x32" in said
     found, before = state(tmp_path / "larger", 0), state(colour, 8)
     assert all(torch.equal(found[name], value) for name, value in before.items() if name.startswith("discriminator."))
 
