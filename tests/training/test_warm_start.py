@@ -238,7 +238,8 @@ def test_colour_images_have_the_features_of_their_mean(source):
 def test_spectral_norms_of_adapted_layers_are_estimated_anew(source):
     method, _, _ = taken({}, source, (3, 8, 8))
     for name in ("generator", "average_generator.network"):
-        weight = method.get_submodule(name).eval().last.weight.detach()  # pyright: ignore[reportAttributeAccessIssue]
+        weight = method.get_submodule(f"{name}.last").eval().get_parameter("parametrizations.weight.original").detach()
+        weight = method.get_submodule(f"{name}.last.parametrizations.weight.0")(weight)
         assert float(torch.linalg.matrix_norm(weight.flatten(1), 2)) == pytest.approx(1, abs=0.05)
 
 
