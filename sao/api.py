@@ -12,6 +12,7 @@ from sao.errors import InputError
 from sao.training.loop import Interrupted
 from sao.training.model import Model, load
 from sao.training.trainer import start
+from sao.training.warm_start import with_source_networks
 
 __all__ = ["Model", "load", "train"]
 
@@ -23,6 +24,7 @@ def train(
     labels: Any = None,
     steps: int | None = None,
     options: dict[str, Any] | None = None,
+    start_from: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> Model:
     """Learn from data, write a run folder as `sao train` does, and return the model.
@@ -30,6 +32,7 @@ def train(
     `data` is a path, the name of a data set, an array, a tensor, a list of pictures or of paths, a data set of torch,
     torchvision or Hugging Face, or a table of pandas. `labels`, where given, are for evaluation only. `options` are those of
     the configuration by their dotted names, for example {"train.batch": 64}; the rest is chosen to fit the data.
+    `start_from` is a run folder, or the name of a model that comes with sao, whose weights and networks this run begins with.
     """
     named = isinstance(data, str | os.PathLike)
     if named and labels is not None:
@@ -38,7 +41,9 @@ def train(
     by_hand["data.source"] = os.fspath(data) if named else IN_MEMORY
     if steps is not None:
         by_hand["train.steps"] = str(steps)
-    config = load_preset("own", by_hand)
+    if start_from is not None:
+        by_hand["train.start_from"] = os.fspath(start_from)
+    config, taken = with_source_networks(load_preset("own", by_hand), by_hand.keys())
     with suppress(Interrupted, KeyboardInterrupt):  # what was learnt is kept
-        start(config, Path(out), overwrite, by_hand, None if named else readable(data, labels))
+        start(config, Path(out), overwrite, by_hand.keys() | taken, None if named else readable(data, labels))
     return load(Path(out))

@@ -228,6 +228,17 @@ def test_a_run_of_one_process_goes_on_with_two_which_evaluate_it_too(tmp_path, a
     assert [round(metric["value"], 5) for metric in two] == [round(metric["value"], 5) for metric in one]
 
 
+def test_two_processes_start_from_the_same_weights_as_one(tmp_path, alone):
+    started = ["--start-from", str(alone), "--train.steps", "3", "--log.keep", "5"]
+    assert worker.finish(worker.start(2, tmp_path / "two", "command", *train(tmp_path / "warm"), *started)) == [0, 0]
+    assert worker.finish(worker.start(1, tmp_path / "one", "command", *train(tmp_path / "expected"), *started)) == [0]
+    first, expected = (
+        load_file(tmp_path / run / "checkpoints/step-00000000/method.safetensors") for run in ("warm", "expected")
+    )
+    assert all(torch.equal(value, first[name]) for name, value in expected.items())
+    assert_same_run(tmp_path / "warm", tmp_path / "expected")
+
+
 def test_torchrun_restarts_a_killed_worker_and_goes_on_from_the_last_checkpoint(tmp_path, alone):
     run = tmp_path / "run"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
@@ -290,6 +301,7 @@ def test_errors_are_said_once_and_nobody_waits_for_ever(tmp_path, alone):
         (["train", "--out", "file/run"], "file/run cannot be written"),
         (["train", "--out", new, "--train.batch", "2"], "train.batch is 2 for 3 processes"),
         (["train", "--out", new, "--train.bach", "2"], "there is no option"),
+        (["train", "--out", new, "--start-from", "no/where"], "no/where cannot be read"),
         (["train", "--out", new, "--dry-run"], "--dry-run prices one process"),
         (["train", "--out", new, "--data", "first.npy"], "there is no file or folder first.npy"),
         (["train", "--out", new, "--data", "second.npy"], "there is no file or folder second.npy"),

@@ -72,6 +72,9 @@ def _add_learning(command: AddCommand) -> None:
     train.add_argument("--out", help="folder of the run (default: runs/PRESET)")
     train.add_argument("--overwrite", action="store_true", help="replace a run that is there")
     train.add_argument("--auto", action="store_true", help="choose networks and batch for the data (the default with --data)")
+    train.add_argument(
+        "--start-from", metavar="NAME|RUN", help="begin with the weights of a run, or of a model that comes with sao"
+    )
     train.add_argument("--no-labels", action="store_true", help="do not look at labels, not even for evaluation")
     train.add_argument("--strict", action="store_true", help="stop at the first unreadable item")
     train.add_argument("--keep", help="how many checkpoints to keep")

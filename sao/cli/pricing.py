@@ -1,5 +1,6 @@
 """sao train --dry-run: what the run would do and what it would cost, from a few real steps that are thrown away."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from sao.training.loop import check_batch
 from sao.training.other_runs import with_other_runs
 from sao.training.run_data import open_config_data
 from sao.training.trainer import describe
+from sao.training.warm_start import take_weights
 
 # (samples, size, channels, held out, classes) of the paper's data sets, to price a run where the data is not at hand.
 KNOWN = {
@@ -61,19 +63,21 @@ class Price:
         return self.steps * self.step.seconds
 
 
-def price_run(config: Config, automatic: dict[str, str] | None = None) -> None:
+def price_run(config: Config, automatic: Set[str] | None = None) -> None:
     """Print what `sao train` would print before it begins, then the price."""
     config = with_other_runs(config)
     data = _data(config)
     reasons: list[str] = []
     if automatic is not None and data.at_hand:
-        config, reasons = choose_options(config, data.opened.dataset.train, automatic.keys())
+        config, reasons = choose_options(config, data.opened.dataset.train, automatic)
     for sentence in (*data.opened.notes, *reasons):
         print(sentence)
     if skipped := data.opened.skipped:
         named = "; ".join(f"{item.name}: {item.reason}" for item in skipped[:SHOWN])
         print(f"{len(skipped)} items could not be used: {named}{'; …' if len(skipped) > SHOWN else ''}")
     price = _price(config, data)
+    for sentence in take_weights(price.step.trial.method, config, data.opened.dataset.train.shape).notes:
+        print(sentence)
     print(describe(config, data.opened, price.step.trial.method) if data.at_hand else price.note)
     print(f"length      {price.steps} steps of {config.train.batch}: {_passes(config, price)} passes over the data")
     print(f"one step    {price.step.seconds:.3g} s{_learnt_from(price.step, config.train.batch)}")

@@ -10,7 +10,8 @@ from sao.errors import InputError
 from sao.models import run_folder
 from sao.training.run_folder import Run
 
-FIXED = ("seed", "method", "method.name")  # what a run is; a network of another size does not fit its checkpoint anyway
+# What a run is; a network of another size does not fit its checkpoint anyway.
+FIXED = ("seed", "method", "method.name", "train.start_from", "train.start_weights")
 
 
 def run(arguments: Namespace) -> int:

@@ -17,33 +17,37 @@ def run(arguments: Namespace) -> int:
 
     with processes.joined(config.train.device, config.train.timeout_seconds):
         from sao.training.trainer import start
+        from sao.training.warm_start import with_source_networks
+
+        chosen = {"method"} if arguments.preset is not None else set()  # a preset by name is one of a method
+        config, taken = with_source_networks(config, arguments.options.keys() | chosen)
+        # Where options are chosen for the data, those that were given by hand stay, and those of another run's networks.
+        automatic = arguments.auto or (arguments.source is not None and arguments.preset is None)
+        given = arguments.options.keys() | taken
 
         if arguments.dry_run:
             if distributed.world_size() > 1:
                 raise InputError("--dry-run prices one process: leave torchrun out")
             from sao.cli.pricing import price_run
 
-            return exit_code(lambda: price_run(config, _by_hand(arguments)))
+            return exit_code(lambda: price_run(config, given if automatic else None))
         out = Path(f"runs/{_name(arguments)}" if arguments.out is None else arguments.out)
-        return exit_code(lambda: start(config, out, arguments.overwrite, _by_hand(arguments)))
-
-
-def _by_hand(arguments: Namespace) -> dict[str, str] | None:
-    """The options that a person gave, where the rest is to be chosen for the data; else None."""
-    automatic = arguments.auto or (arguments.source is not None and arguments.preset is None)
-    return arguments.options if automatic else None
+        return exit_code(lambda: start(config, out, arguments.overwrite, given if automatic else None))
 
 
 def _config(arguments: Namespace) -> Config:
     options = dict(arguments.options)
     for given, key, value in (
         (arguments.source is not None, "data.source", arguments.source),
+        (arguments.start_from is not None, "train.start_from", arguments.start_from),
         (arguments.keep is not None, "log.keep", arguments.keep),
         (arguments.no_labels, "data.labels", "false"),
         (arguments.strict, "data.strict", "true"),
     ):
         if given:
             options[key] = value
+    if arguments.start_from == "":
+        raise InputError("--start-from is empty: name a run folder, or a model that comes with sao")
     if arguments.out == "":
         raise InputError("--out is empty: name a folder for the run")
     preset = arguments.preset

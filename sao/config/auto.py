@@ -16,8 +16,7 @@ from sao.core import distributed
 from sao.core.random import generator
 from sao.data.dataset import Dataset, Images, Samples
 from sao.errors import InputError
-from sao.methods import ENCODERS
-from sao.methods.encoders import AnyEncoderOptions, ResNetOptions, encoder_for_shape
+from sao.methods.encoders import ResNetOptions
 from sao.runtime.machine import usable_memory
 from sao.training.cost import step_cost
 from sao.training.device import choose_device
@@ -48,7 +47,7 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     given = {current_name(name) for name in given}
     device = choose_device(config.train.device).type
     values = config.model_dump(mode="json")
-    if values["encoder"] is None and (encoder := _usual_encoder(config, samples)) is not None:
+    if values["encoder"] is None and (encoder := config.usual_encoder(samples.shape)) is not None:
         values["encoder"] = encoder.model_dump(mode="json")  # to choose its sizes it must have a name
     known = set(option_names(Config, values))
     reasons: list[str] = []
@@ -316,16 +315,6 @@ def _time(config: Config, dataset: Dataset) -> list[str]:
     if whole > LONG and len(dataset.train.shape) == 3 and size > 16:
         sentences.append(f"auto: --data.size {size // 2} would be faster; --dry-run says by how much")
     return sentences
-
-
-def _usual_encoder(config: Config, samples: Samples) -> AnyEncoderOptions | None:
-    """What a method uses where nobody names an encoder; None where it has one of its own that is no option."""
-    if config.method.encoders is None:
-        return encoder_for_shape(samples.shape)
-    if not config.method.encoders:
-        return None
-    name = config.method.encoders[0]
-    return ENCODERS[name].model_validate({"name": name})
 
 
 def _place(values: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:

@@ -13,7 +13,8 @@ from sao.config.presets import preset_text
 from sao.config.types import Fraction, Int, PositiveFloat, PositiveInt, Strict
 from sao.core.random import derived_seed
 from sao.errors import InputError
-from sao.methods import ENCODERS, METHODS, AnyMethod, Context, EncoderOptions, Method, structural
+from sao.methods import ENCODERS, METHODS, AnyEncoderOptions, AnyMethod, Context, EncoderOptions, Method, structural
+from sao.methods.encoders import encoder_for_shape
 from sao.runtime.files import read_text, write_text
 
 FORMAT = 3  # of config.yaml; 1 was written by version 0.1, 2 by version 0.2 with other names of options
@@ -50,6 +51,13 @@ class Train(Strict):
     steps: PositiveInt = Field(default=1000, description="length of the run")
     epochs: PositiveInt | None = Field(default=None, description="where given, the length of the run instead of steps")
     batch: Annotated[Int, Field(ge=2)] = Field(default=256, description="samples in a step, over all processes")
+    start_from: str = Field(
+        default="",
+        description="run folder, or name of a model that comes with sao, whose weights and networks to begin with; empty: none",
+    )
+    start_weights: str = Field(
+        default="", description="step and checksum of those weights, filled in when they are read; others are refused"
+    )
     schedule: Literal["constant", "cosine"] = Field(default="constant", description="of every learning rate")
     warmup_epochs: Annotated[Int, Field(ge=0)] = Field(default=0, description="epochs of linear warm-up of the learning rates")
     device: str = Field(default="auto", description="cpu, cuda, cuda:1, …; auto: an accelerator where there is one")
@@ -115,6 +123,15 @@ class Config(Strict):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(derived_seed(self.seed, "weights"))
             return self.method.build(context)
+
+    def usual_encoder(self, shape: tuple[int, ...]) -> AnyEncoderOptions | None:
+        """What the method uses where nobody names an encoder; None where it has one of its own that is no option."""
+        if self.method.encoders is None:
+            return encoder_for_shape(shape)
+        if not self.method.encoders:
+            return None
+        name = self.method.encoders[0]
+        return ENCODERS[name].model_validate({"name": name})
 
     def steps_for(self, samples: int) -> int:
         """The length of the run in steps."""

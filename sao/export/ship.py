@@ -36,7 +36,9 @@ def shared_config(config: Config, name: str) -> Config:
     """Without what is true of one machine only: where data lies, threads, device."""
     source = config.data.source if config.data.source in NAMES else name
     data = config.data.model_copy(update={"source": source, "folder": Data().folder})
-    train = config.train.model_copy(update={"threads": Train().threads, "device": Train().device})
+    begun = config.train.start_from
+    begun = Path(begun).name if os.path.isabs(begun) else begun
+    train = config.train.model_copy(update={"threads": Train().threads, "device": Train().device, "start_from": begun})
     return config.model_copy(update={"data": data, "train": train})
 
 
@@ -116,7 +118,8 @@ def _comparable(config: Config) -> dict[str, Any]:
     return {
         key: value
         for key, value in config.by_name().items()
-        if not key.startswith("log.") and key not in ("data.folder", "train.threads", "train.device", "train.timeout_seconds")
+        if not key.startswith("log.")
+        and key not in ("data.folder", "train.threads", "train.device", "train.timeout_seconds", "train.start_weights")
     }
 
 

@@ -30,6 +30,7 @@ from sao.methods.health import NonFiniteError
 __all__ = [
     "ENCODERS",
     "METHODS",
+    "AnyEncoderOptions",
     "AnyMethod",
     "Batch",
     "Context",

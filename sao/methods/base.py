@@ -209,6 +209,11 @@ class Method(nn.Module, ABC):
         """Whether features come from an EMA of the trained network."""
         return any(isinstance(child, EMA) for child in self.children())
 
+    def followers(self) -> dict[str, str]:
+        """The networks that follow another: how names of their tensors begin → how those of what they follow begin."""
+        averages = [name for name, child in self.named_children() if isinstance(child, MovingAverage)]
+        return {f"{name}.network.": f"{name.removeprefix('average_')}." for name in averages}
+
     def use_raw_weights(self) -> None:
         """Let features and samples come from the trained networks themselves instead of their EMAs."""
         for name, child in self.named_children():

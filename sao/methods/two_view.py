@@ -149,6 +149,10 @@ class TeacherViews(TwoViews):
         self.teacher.update(rising_to_1(self.momentum, step, self.steps), *self.followed)
         return scalars
 
+    def followers(self) -> dict[str, str]:
+        names = ("network.", "predictor.")[: len(self.followed)]
+        return super().followers() | {f"partner.networks.{index}.": name for index, name in enumerate(names)}
+
     @torch.no_grad()
     def of_teacher(self, images: Tensor) -> Tensor:
         """The teacher's projections of images, or its predictions where it has a predictor."""

@@ -30,7 +30,12 @@ class SpectralNormalisation(nn.Module):
         outputs, inputs = matrix(weight).shape
         self.register_buffer("_u", F.normalize(weight.new_empty(outputs).normal_(), dim=0))
         self.register_buffer("_v", F.normalize(weight.new_empty(inputs).normal_(), dim=0))
-        for _ in range(0 if weight.is_meta else FIRST_ITERATIONS):  # without values there is nothing to find
+        if not weight.is_meta:  # without values there is nothing to find
+            self.settle(weight)
+
+    def settle(self, weight: Tensor) -> None:
+        """Find the vectors of a weight that is new to them."""
+        for _ in range(FIRST_ITERATIONS):
             self._iterate(weight)
 
     def forward(self, weight: Tensor) -> Tensor:

@@ -65,6 +65,8 @@ def described(
         f"{'All' if step >= total else f'{step:,} of'} {total:,} steps of {batch} {kind}s are done: "
         f"{step * batch / facts.samples:.3g} passes over the data{_duration(rows)}.",
     ]
+    if config.train.start_from:
+        sentences.append(f"It began with the weights of {config.train.start_from} ({config.train.start_weights}).")
     labels = "There are no labels." if facts.classes is None else f"It has labels of {facts.classes} classes"
     if facts.classes is not None:
         labels += ", which the method learns from." if needs_labels else ", used for evaluation alone."

@@ -127,6 +127,11 @@ def checked_step(path: Path, names: Sequence[str]) -> int:
     return _explained(path, checked)
 
 
+def weights_checksum(path: Path) -> str:
+    """What a checkpoint says of its parameters, averages and buffers."""
+    return _explained(path, lambda: str(_state(path)["checksums"][METHOD]))
+
+
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Of parameters, EMAs and buffers; none of them is read."""
 

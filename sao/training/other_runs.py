@@ -10,6 +10,7 @@ from sao.config import Config
 from sao.methods import Method, OtherRun
 from sao.training.model import load
 from sao.training.run_folder import Run
+from sao.training.warm_start import Begun, take_weights
 
 
 def with_other_runs(config: Config) -> Config:
@@ -17,9 +18,10 @@ def with_other_runs(config: Config) -> Config:
     return config.model_copy(update={"method": config.method.with_runs(_described)})
 
 
-def begin(method: Method) -> None:
-    """Before the first step of a run."""
+def begin(method: Method, config: Config, shape: tuple[int, ...]) -> Begun:
+    """Before the first step of a run on samples of a shape."""
     method.begin(_learner_of)
+    return take_weights(method, config, shape)
 
 
 def _described(folder: str) -> OtherRun:

@@ -65,7 +65,7 @@ class PartialMethod:
             raise InputError(f"{self._copy} is a copy for {', '.join(self.uses)}: it holds nothing to train on")
         method = self._build().to(self.device)
         checkpoint.load(self.path, method)
-        self._check_finite(method.state_dict())
+        self.check_finite(method.state_dict())
         if self._raw:
             method.use_raw_weights()
         return method.eval()
@@ -86,13 +86,13 @@ class PartialMethod:
     def _fill(self, method: Method, names: set[str]) -> None:
         stored = {name: self._stored_as(name, self._stored) for name in names}
         tensors = checkpoint.some_tensors(self.path, sorted(set(stored.values())))
-        self._check_finite(tensors)
+        self.check_finite(tensors)
         kinds = {name: tensor.dtype for name, tensor in method.state_dict().items()}  # a copy may keep half of the bits
         filled = {name: tensors[other].to(self.device, kinds[name]) for name, other in stored.items()}
         method.load_state_dict(filled, strict=False, assign=True)
         method._apply(lambda tensor: tensor)  # weights take the layout of the device they came to
 
-    def _check_finite(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def check_finite(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Training never saves such weights: whoever wrote them, nothing computed with them means anything."""
         broken = next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
         if broken is not None:

@@ -7,7 +7,7 @@ own `Steps` too. So what one of them keeps to (numerics, schedule, finite checks
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,10 +49,10 @@ def start(
     config: Config,
     out: Path,
     overwrite: bool = False,
-    automatic: dict[str, str] | None = None,
+    automatic: Set[str] | None = None,
     data: Readable | None = None,
 ) -> None:
-    """A new run. `automatic` holds the options that a person gave by hand, where the rest is to be chosen for the data.
+    """A new run. `automatic` names the options that are given, where the rest is to be chosen for the data.
 
     `data` takes the place of what the configuration names, where it is an object in memory.
     """
@@ -66,17 +66,17 @@ def start(
     opened = processes.node_first(lambda: open_config_data(config) if data is None else open_object(config, data))
     notes = list(opened.notes)
     if automatic is not None:
-        given = set(automatic)
-        values, reasons = processes.main_only(lambda: _chosen(config, opened, given))
+        values, reasons = processes.main_only(lambda: _chosen(config, opened, automatic))
         config = configuration.build(values)
         notes += reasons
     chosen = processes.main_only(lambda: fixed_choices(config.train))
     config = config.model_copy(update={"train": config.train.model_copy(update=chosen)})
     method = _build_and_warn(config, opened.dataset)
-    begin(method)
+    config, begun = begin(method, config, opened.dataset.train.shape)
+    notes += begun
     final = config
     with _held(Run(out)):
-        processes.main_only(lambda: _create(out, final, opened, overwrite))
+        processes.main_only(lambda: _create(out, final, opened, overwrite, method))
         if opened.skipped:
             notes.append(f"{len(opened.skipped)} items could not be used; {out / SKIPPED} lists them with the reason")
         _finish(Run(out), config, opened, method, first=0, notes=notes)
@@ -94,7 +94,7 @@ def resume(out: Path, source: str | None = None, changed: Config | None = None) 
         processes.main_only(lambda: run.prepare(facts_of(opened)))
         method = _build_and_warn(config, opened.dataset)
         notes: list[str] = []
-        first = _restored(run, method, notes.append)
+        first = _restored(run, config, opened.dataset, method, notes.append)
         samples = len(opened.dataset.train)
         notes += described_changes(before, stored, samples, first)
         if stored != before:
@@ -114,9 +114,9 @@ def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:
     with _held(Run(folder)):
         begun = bool(checkpoint.steps_in(Run(folder).checkpoints))
         if not begun:  # or killed before its first checkpoint: it starts anew
-            begin(method)
+            config = begin(method, config, dataset.train.shape).config
         run = Run.open(folder) if begun else Run.create(folder, config, DataFacts.of(dataset), overwrite=True)
-        first = _restored(run, method, print) if begun else 0
+        first = _restored(run, config, dataset, method, print) if begun else 0
         run.cut_metrics(first)
         with _writing(run, config, DataFacts.of(dataset), method, first) as log:
             train(run, config, dataset, method, log, first)
@@ -127,7 +127,7 @@ def fit(config: Config, dataset: Dataset, standardiser: dict[str, Any] | None = 
     """A model that was trained in memory, without a folder; Ctrl-C ends the training early."""
     config = with_other_runs(config)
     method, step = build(config, dataset), config.steps_for(len(dataset.train))
-    begin(method)
+    config = begin(method, config, dataset.train.shape).config
     try:
         train(None, config, dataset, method, Log(None), shown=shown)
     except Interrupted as stop:
@@ -167,7 +167,7 @@ def _check_out(out: Path, config: Config, overwrite: bool) -> None:
     check_free(out, overwrite)
 
 
-def _chosen(config: Config, opened: Opened, given: set[str]) -> tuple[dict, list[str]]:
+def _chosen(config: Config, opened: Opened, given: Set[str]) -> tuple[dict, list[str]]:
     chosen, reasons = choose_options_and_time(config, opened.dataset, given=given)
     return chosen.model_dump(mode="json"), reasons
 
@@ -182,13 +182,15 @@ def _build_and_warn(config: Config, dataset: Dataset) -> Method:
     return method
 
 
-def _create(out: Path, config: Config, opened: Opened, overwrite: bool) -> None:
+def _create(out: Path, config: Config, opened: Opened, overwrite: bool, method: Method) -> None:
     others = {}
     if (launch := processes.launch_id()) is not None:
         others[LAUNCH] = launch
     if opened.skipped:
         others[SKIPPED] = tsv_text((item.name, item.reason) for item in opened.skipped)
-    Run.create(out, config, facts_of(opened), overwrite, others)
+    run = Run.create(out, config, facts_of(opened), overwrite, others)
+    if config.train.start_from:  # from here on the other run is not needed
+        checkpoint.save(run.checkpoints, method, 0, config.log.keep)
 
 
 @contextmanager
@@ -199,11 +201,11 @@ def _held(run: Run) -> Iterator[None]:
         yield
 
 
-def _restored(run: Run, method: Method, report: Callable[[str], None]) -> int:
+def _restored(run: Run, config: Config, dataset: Dataset, method: Method, report: Callable[[str], None]) -> int:
     """The step from which a run goes on; one that was stopped before its first checkpoint starts as it started then."""
     if checkpoint.steps_in(run.checkpoints):
         return checkpoint.load_latest(run.checkpoints, method, report)
-    begin(method)
+    begin(method, config, dataset.train.shape)
     return 0
 
 
