@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from sao.core.precision import cheaper
 from sao.methods.compiled import Compiled, Function, as_it_is
 from sao.methods.encoders import AnyEncoderOptions, EncoderOptions
 from sao.methods.health import Health
+from sao.methods.patch_start import TrainingData, start_from_patches
 from sao.methods.stages import with_stages
 from sao.networks import Encoder, MovingAverage
 from sao.networks.cpu import portable
@@ -83,20 +84,11 @@ class OtherRun:
     seed: int
 
 
-class TrainingData(Protocol):
-    """The training part, as `refresh` may read it."""
-
-    def __len__(self) -> int: ...
-
-    def inputs(self, rows: Tensor) -> Tensor:
-        """Network inputs on the method's device."""
-        ...
-
-
 class Method(nn.Module, ABC):
     """A learner: its state is its parameters and buffers, and its optimisers'."""
 
     needs_labels = False
+    seed = 0  # of all draws; the run's
     optimisers: dict[str, Optimizer]
     bfloat16_passes = tf32_passes = compiled_passes = False  # set by the engine, for the device
     gradient_limit: float | None = None  # where set, the norm to which an optimiser's whole gradient is clipped
@@ -141,7 +133,12 @@ class Method(nn.Module, ABC):
         """Before the first step of a run: take what it needs of others; `learner_of` opens one, and says how far it is."""
 
     def refresh(self, data: TrainingData, step: int) -> None:
-        """Before each step: whatever needs more of the data than a batch. It must follow from the state and the step alone."""
+        """Before each step: whatever needs more of the data than a batch. It must follow from the state and the step alone.
+
+        By default that is where encoders start from patches, before the first step of a run.
+        """
+        if step == 0:
+            start_from_patches(self, data, self.seed)
 
     def training_step(self, batch: Batch, step: int) -> Scalars:
         """A step in which no optimiser uses a loss or a gradient that is not finite.

@@ -55,8 +55,21 @@ class ResNetOptions(AnyEncoderOptions):
         default=1, description="pixels a side that the first convolution takes as one position; 1: the paper's, 2: faster"
     )
     activation: Literal["elu", "relu"] | None = Field(default=None, description="null: elu with group, relu with batch")
+    start: Literal["random", "patches"] = Field(
+        default="random",
+        description="filters of the first convolution before the first step; patches: whitened k-means patches of training "
+        "images, scaled so that the responses deviate as much as those of random filters",
+    )
 
     def build(self, shape: Shape) -> Encoder:
+        encoder = self._built(shape)
+        encoder.starts_from_patches = self.start == "patches"
+        kernel = encoder.stem.kernel_size[0] * self.patch
+        if encoder.starts_from_patches and kernel > shape[1]:
+            raise InputError(f"encoder.start patches needs images of at least {kernel}x{kernel} pixels: set it to random")
+        return encoder
+
+    def _built(self, shape: Shape) -> ResNet | PlainResNet:
         channels, size = image_shape(shape, "resnet")
         check_patches(size, self.patch, "encoder")
         size //= self.patch
@@ -214,6 +227,8 @@ def discriminator_for(
 ) -> Discriminator:
     if isinstance(options, ResNetOptions) and options.norm == "batch":
         raise InputError("a discriminator's samples must not interact, and with encoder.norm batch they do: set it to group")
+    if spectral_normalisation and isinstance(options, ResNetOptions) and options.start == "patches":
+        raise InputError("method.spectral_normalisation rescales the filters of encoder.start patches: choose one of the two")
     encoder = encoder_for(options, shape)
     head = EmbeddingHead(encoder.feature_size, embedding_size)
     discriminator = Discriminator(encoder, head)

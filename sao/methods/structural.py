@@ -41,8 +41,8 @@ class Options(AdversarialOptions):
     )
     cluster_warmup: NonNegativeInt = Field(
         default=0,
-        description="steps over which λ_c grows linearly from 0: at the beginning neighbours are arbitrary, and pulling samples "
-        "to them makes all embeddings alike; 0: at once, the paper's",
+        description="steps over which λ_c grows linearly from 0: at the beginning neighbours are arbitrary, and pulling "
+        "samples to them makes all embeddings alike; 0: at once, the paper's",
     )
     neighbours: PositiveInt = Field(default=1, description="K, neighbours of each sample")
     skip_first_fake: bool = Field(

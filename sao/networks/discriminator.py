@@ -30,9 +30,7 @@ class Encoder(nn.Module, ABC):
 class Discriminator(nn.Module):
     """Inputs → backbone features (n, b) and what the head makes of them: unnormalised embeddings (n, p) or scores (n, 1)."""
 
-    def __init__(
-        self, encoder: Encoder, head: nn.Module, local_head: nn.Module | None = None, local_stage: int = 0
-    ) -> None:
+    def __init__(self, encoder: Encoder, head: nn.Module, local_head: nn.Module | None = None, local_stage: int = 0) -> None:
         """A `local_head` embeds the positions of the map at the end of the `local_stage`."""
         super().__init__()
         self.encoder, self.head, self.local_head, self.local_stage = encoder, head, local_head, local_stage

@@ -58,7 +58,8 @@ def measured(method: Adversarial, config: Config, dataset: Dataset, sizes: Sizes
     generated = method.decode(latents).numpy()
     grid = square_grid(sizes.grid, SPIRAL_BOX)
     targets = dataset.test.inputs(slice(sizes.points, sizes.points + len(grid))).numpy()
-    pull, paths = pull_on_points(method, grid, targets, config.steps_for(len(dataset.train))), numbers.transport_paths(grid, targets)
+    pull = pull_on_points(method, grid, targets, config.steps_for(len(dataset.train)))
+    paths = numbers.transport_paths(grid, targets)
     updates = _mean_update(method, config, dataset, points, sizes.updates)
     found: Numbers = {
         "a": _of_data(dataset, sizes),
