@@ -30,13 +30,6 @@ from sao.training.loop import new_method
 
 _VECTORS = {"data__source": "spirals", "encoder": "perceptron", "encoder__width": 8}
 _VIEWS = {"method__view__flip": "true", "method__view__crop": 0.5}
-_LOCAL = {
-    "method__local_weight": 0.5,
-    "method__local_cluster_weight": 0.7,
-    "method__local_size": 4,
-    "method__smooth_every": 2,
-    "method__lazy": "true",
-}
 CASES: dict[str, dict[str, Any]] = {
     "jsd": {"method__distance": "jensen_shannon"},
     "bhattacharyya": {"method__distance": "bhattacharyya", "method__smooth_every": 2, **_VECTORS},
@@ -76,8 +69,16 @@ CASES: dict[str, dict[str, Any]] = {
         "method__keys_from": "own",
     },
     "micro-batches": {"method__micro_batch": 10},
-    "local": {**_LOCAL, "method__micro_batch": 10, "method__cluster_warmup": 6, "encoder__start": "patches"},
-    "local-one-pass": {**_LOCAL, "method__one_pass": "true", "method__norm_weight": 0},
+    "local": {
+        "method__local_weight": 0.5,
+        "method__local_cluster_weight": 0.7,
+        "method__local_size": 4,
+        "method__cluster_warmup": 6,
+        "method__smooth_every": 2,
+        "method__lazy": "true",
+        "method__micro_batch": 10,
+        "encoder__start": "patches",
+    },
 }
 STEPS = 7
 BEFORE = 3  # steps before the checkpoint that all worlds begin with: moments are there, and the bank is not empty
