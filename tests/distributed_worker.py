@@ -69,6 +69,16 @@ CASES: dict[str, dict[str, Any]] = {
         "method__keys_from": "own",
     },
     "micro-batches": {"method__micro_batch": 10},
+    "local": {
+        "method__local_weight": 0.5,
+        "method__local_cluster_weight": 0.7,
+        "method__local_size": 4,
+        "method__cluster_warmup": 6,
+        "method__smooth_every": 2,
+        "method__lazy": "true",
+        "method__micro_batch": 10,
+        "encoder__start": "patches",
+    },
 }
 STEPS = 7
 BEFORE = 3  # steps before the checkpoint that all worlds begin with: moments are there, and the bank is not empty

@@ -14,6 +14,7 @@ from sao.core.objectives import (
     gaussian_covariance,
     gaussian_logdet,
     jensen_shannon,
+    nearest_similarity,
     neighbour_similarity,
     norm_hinge,
 )
@@ -293,3 +294,23 @@ def test_norm_hinge_is_on_the_floor_by_default_and_finite_at_zero():
 def test_hinges_name_the_wrong_argument(call, error, name):
     with pytest.raises(error, match=rf"^{name} "):
         call()
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_nearest_similarity_is_the_mean_of_the_largest_cosines(others):
+    generator = torch.Generator().manual_seed(0)
+    queries, values = (F.normalize(torch.randn(4, 3, 5, generator=generator), dim=2) for _ in range(2))
+    values = queries if others else values
+    largest = []
+    for image in range(4):
+        pool = torch.cat([values[other] for other in range(4) if not others or other != image])
+        largest += [max(float(query @ value) for value in pool) for query in queries[image]]
+    assert float(nearest_similarity(queries, values, others)) == pytest.approx(sum(largest) / 12, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("queries", "values"), [((4, 3), (4, 3)), ((4, 3, 5), (4, 3, 6)), ((4, 3, 5), (5, 3, 5)), ((1, 3, 5),) * 2]
+)
+def test_nearest_similarity_refuses_shapes_that_do_not_fit(queries, values):
+    with pytest.raises(ValueError, match="shape"):
+        nearest_similarity(torch.ones(queries), torch.ones(values), others=True)

@@ -44,7 +44,8 @@ class Literal(structural.Structural):
         keys = torch.cat([real_keys, self._keys(fake)])
         both = torch.cat([real, fake])
         norms = self._literal_norms(both, step)
-        (real_z, real_k, _), (fake_z, fake_k, _) = self._gather(self.discriminator(both)[1], keys, norms[:, None])
+        sides = self._gather(self.discriminator(both)[1], keys, norms[:, None], both.new_empty(len(both), 0, 0))
+        (real_z, real_k, *_), (fake_z, fake_k, *_) = sides
         bank = None if self.bank is None else self.bank.contents()
         losses = reference.discriminator_terms(self._settings, real_z, fake_z, (real_k, fake_k), bank, norms)
         diagnostics = reference.diagnostics(self._settings, real_z, fake_z, norms)
@@ -56,8 +57,9 @@ class Literal(structural.Structural):
         fake = self.generator(self._latents("generator latents", step, real))
         keys = torch.cat([real_keys, self._keys(fake)])
         embeddings = self.discriminator(torch.cat([real, fake]))[1]
-        sides = self._gather(embeddings, keys, embeddings.new_empty(len(embeddings), 0))
-        (real_z, real_k, _), (fake_z, fake_k, _) = sides
+        nothing = embeddings.new_empty(len(embeddings), 0)
+        sides = self._gather(embeddings, keys, nothing, nothing[:, :, None])
+        (real_z, real_k, *_), (fake_z, fake_k, *_) = sides
         bank = None if self.bank is None else self.bank.contents()
         losses = reference.generator_terms(self._settings, real_z, fake_z, (real_k, fake_k), bank)
         self.optimisers["generator"].zero_grad()
@@ -95,7 +97,9 @@ class Literal(structural.Structural):
 def has_literal(config: Config) -> bool:
     """Whether there is a literal arrangement: of the paper's method with a penalty and one power iteration."""
     options = config.method
-    return isinstance(options, structural.Options) and options.smoothness_weight > 0 and options.power_steps == 1
+    if not isinstance(options, structural.Options) or options.has_local or options.cluster_warmup > 0:
+        return False
+    return options.smoothness_weight > 0 and options.power_steps == 1
 
 
 def left_out(config: Config) -> dict[str, str]:

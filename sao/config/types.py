@@ -14,6 +14,7 @@ def _refuse_truth_value(value: Any) -> Any:
 
 Int = Annotated[int, BeforeValidator(_refuse_truth_value)]
 PositiveInt = Annotated[Int, Field(ge=1)]
+NonNegativeInt = Annotated[Int, Field(ge=0)]
 Depth = Annotated[Int, Field(ge=1, le=1000)]  # of a network: each layer takes time to build, before its memory is known
 Float = Annotated[float, BeforeValidator(_refuse_truth_value), Field(allow_inf_nan=False)]
 PositiveFloat = Annotated[Float, Field(gt=0)]

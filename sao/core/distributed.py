@@ -46,6 +46,11 @@ def total(tensor: Tensor) -> Tensor:
     return tensor if world_size() == 1 else _Total.apply(tensor)  # pyright: ignore[reportReturnType]
 
 
+def from_main(tensor: Tensor) -> Tensor:
+    """The first process's values for everyone: processors of different kinds may round differently."""
+    return total(tensor if is_main() else torch.zeros_like(tensor))
+
+
 def sum_gradients(parameters: Iterable[nn.Parameter], *others: Tensor) -> None:
     """Add the gradients of all processes in one coalesced message; other tensors to be summed, in place, may ride along."""
     if world_size() == 1:

@@ -237,7 +237,8 @@ def _outputs_and_tangents(function: Function, x: Tensor, direction: Tensor) -> t
         raise
     except RuntimeError:
         pass
-    return _evaluate(function, x), _jvp_with_graph(function, x, direction).detach()
+    tangents = _jvp_with_graph(function, x, direction).detach()
+    return _evaluate(function, x), tangents  # last, so that what a function notes beside its outputs is of the same graph
 
 
 def _jvp_with_graph(function: Function, x: Tensor, direction: Tensor) -> Tensor:

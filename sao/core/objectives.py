@@ -139,6 +139,27 @@ def neighbour_similarity(
 
 
 @refuse_nonfinite
+def nearest_similarity(queries: Tensor, values: Tensor, others: bool = False) -> Tensor:
+    """Mean cosine of unit local embeddings (n, k, p), k of each image, with the most similar of the values (m, k, p).
+
+    With `others` it is looked for in other images than the query's own, which stand in the same rows.
+    """
+    for name, tensor in (("queries", queries), ("values", values)):
+        if tensor.ndim != 3 or tensor.numel() == 0:
+            raise ValueError(f"{name} must have shape (images, positions, p), none of them 0, got {tuple(tensor.shape)}")
+    if queries.shape[2] != values.shape[2] or (others and (queries.shape != values.shape or len(values) < 2)):
+        raise ValueError(f"values of shape {tuple(values.shape)} do not fit queries of shape {tuple(queries.shape)}")
+    rows, pool = queries.flatten(0, 1), values.flatten(0, 1)
+    with torch.no_grad():
+        cosines = rows @ pool.T
+        if others:
+            image = torch.arange(len(rows), device=rows.device) // queries.shape[1]
+            cosines.masked_fill_(image[:, None] == image, -torch.inf)
+        nearest = cosines.argmax(dim=1)
+    return (rows * pool.index_select(0, nearest)).sum(1).mean()
+
+
+@refuse_nonfinite
 def adversarial_hinge(real_scores: Tensor, fake_scores: Tensor) -> Tensor:
     """The discriminator's hinge loss on scalar scores; the generator minimises `-fake_scores.mean()`."""
     for name, scores in (("real_scores", real_scores), ("fake_scores", fake_scores)):

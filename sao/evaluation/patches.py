@@ -35,14 +35,16 @@ class Patches:
     centroids: Tensor  # (k, q)
 
     @classmethod
-    def fit(cls, images: np.ndarray, centroids: int = CENTROIDS, seed: int = 0) -> "Patches":
+    def fit(cls, images: np.ndarray, centroids: int = CENTROIDS, seed: int = 0, size: int = PATCH) -> "Patches":
         """Learn whitening and centroids from random patches of these images."""
         height, width = images.shape[1:3]
-        size = min(PATCH, height, width)
+        size = min(size, height, width)
         step = max(1, -(-(min(height, width) - size + 1) // POSITIONS))
-        patches = _normalised(_random_patches(images, size, seed))
+        patches = _normalised(random_patches(images, size, seed))
         if len(patches) < centroids:
-            raise InputError(f"{len(patches)} patches are too few for {centroids} centroids: give more images")
+            raise InputError(
+                f"{len(patches)} patches are too few for {centroids} centroids: give more images"
+            )
         mean = patches.mean(dim=0)
         patches = patches - mean
         values, vectors = torch.linalg.eigh((patches.mT @ patches / len(patches)).double())
@@ -64,7 +66,7 @@ class Patches:
         return F.adaptive_avg_pool2d(grid, 2).flatten(1).numpy()
 
 
-def _random_patches(images: np.ndarray, size: int, seed: int) -> Tensor:
+def random_patches(images: np.ndarray, size: int, seed: int) -> Tensor:
     """(SAMPLE, q) random patches, channels first, in the order of F.unfold."""
     draws = np.random.default_rng(seed)
     which = draws.integers(len(images), size=SAMPLE)

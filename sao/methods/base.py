@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from sao.core.precision import autocast
 from sao.methods.compiled import Compiled, Function, identity
 from sao.methods.encoders import AnyEncoderOptions, EncoderOptions
 from sao.methods.health import Health
+from sao.methods.patch_start import TrainingData, start_from_patches
 from sao.methods.stages import with_stages
 from sao.networks import EMA, Encoder
 from sao.networks.cpu import portable
@@ -83,20 +84,11 @@ class OtherRun:
     seed: int
 
 
-class TrainingData(Protocol):
-    """The training set, as `refresh` may read it."""
-
-    def __len__(self) -> int: ...
-
-    def inputs(self, rows: Tensor) -> Tensor:
-        """Network inputs on the method's device."""
-        ...
-
-
 class Method(nn.Module, ABC):
     """Networks and optimisers; their state is the whole state of a run."""
 
     needs_labels = False
+    seed = 0  # of all draws; the run's
     optimisers: dict[str, Optimizer]
     autocast_bfloat16 = autocast_tf32 = compiled = False  # set by the engine, for the device
     max_grad_norm: float | None = None  # to which the gradient of each optimiser is clipped; None: no clipping
@@ -141,7 +133,12 @@ class Method(nn.Module, ABC):
         """Before the first step of a run: take over weights of other runs. `learner_of` opens one and returns its step."""
 
     def refresh(self, data: TrainingData, step: int) -> None:
-        """Before each step: work that needs more data than a batch. Its result must depend on the state and the step alone."""
+        """Before each step: work that needs more data than a batch. Its result must depend on the state and the step alone.
+
+        By default that is where encoders start from patches, before the first step of a run.
+        """
+        if step == 0:
+            start_from_patches(self, data, self.seed)
 
     def training_step(self, batch: Batch, step: int) -> Scalars:
         """One training step; no optimiser uses a loss or a gradient that is not finite.

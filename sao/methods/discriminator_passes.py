@@ -18,6 +18,7 @@ from torch.nn.utils import parametrize
 from sao.core import distributed
 from sao.core.jacobian import outputs_and_norms
 from sao.methods.base import Generative
+from sao.methods.compiled import Function, as_it_is
 from sao.networks import Discriminator
 
 
@@ -27,6 +28,15 @@ class Embedded(NamedTuple):
     embeddings: Tensor  # (m, p)
     features: Tensor  # (m, b), of the backbone, without a graph
     norms: Tensor  # (m, 1), of the Jacobians; (m, 0) where they are not penalised
+    local: Tensor  # (m, positions, q), of a middle stage; (m, 0, 0) where D has no head for them
+
+
+class Gradient(NamedTuple):
+    """Of a loss, with respect to what D made of a batch."""
+
+    embeddings: Tensor
+    norms: Tensor
+    local: Tensor
 
 
 class MicroBatch(NamedTuple):
@@ -36,10 +46,17 @@ class MicroBatch(NamedTuple):
     inputs: Tensor
     outputs: Embedded
 
-    def along(self, gradient: Sequence[Tensor]) -> Tensor:
-        """A scalar whose backward pass sends back these rows of the gradient of all (embeddings, norms)."""
-        of_embeddings, of_norms = (of_all[self.rows] for of_all in gradient)
-        return (self.outputs.embeddings * of_embeddings).sum() + (self.outputs.norms * of_norms).sum()
+    def along(self, gradient: Gradient, norms: bool = True) -> Tensor:
+        """A scalar whose backward pass sends back these rows of the gradient; without `norms`, of a loss that has none."""
+        outputs, rows = self.outputs, self.rows
+        sent = (outputs.embeddings * gradient.embeddings[rows]).sum()
+        if norms:
+            sent = sent + (outputs.norms * gradient.norms[rows]).sum()
+        return sent if outputs.local.numel() == 0 else sent + (outputs.local * gradient.local[rows]).sum()
+
+    def of_inputs(self, gradient: Gradient, retain_graph: bool = False) -> Tensor:
+        """These rows of a gradient without norms, sent back to the inputs alone."""
+        return torch.autograd.grad(self.along(gradient, norms=False), self.inputs, retain_graph=retain_graph)[0]
 
 
 class EmbeddedBatch(NamedTuple):
@@ -48,11 +65,12 @@ class EmbeddedBatch(NamedTuple):
     embeddings: Tensor
     features: Tensor
     norms: Tensor
+    local: Tensor
     micro_batches: Iterator[MicroBatch]
 
-    def gradient(self, loss: Tensor, retain_graph: bool = False) -> Sequence[Tensor]:
-        outputs = [self.embeddings, self.norms]
-        return torch.autograd.grad(loss, outputs, retain_graph=retain_graph, materialize_grads=True)
+    def gradient(self, loss: Tensor, retain_graph: bool = False) -> Gradient:
+        outputs = Gradient(self.embeddings, self.norms, self.local)
+        return Gradient(*torch.autograd.grad(loss, outputs, retain_graph=retain_graph, materialize_grads=True))
 
 
 class DiscriminatorPasses(Generative):
@@ -83,36 +101,45 @@ class DiscriminatorPasses(Generative):
         else:  # whose norms need a graph for as long as it takes to find them
             values = [Embedded(*(value.detach() for value in embedded(rows).outputs)) for rows in others]
         kept = [embedded(last)]
-        embeddings, features, norms = _joined([*values, kept[0].outputs])
-        return EmbeddedBatch(embeddings.detach().requires_grad_(), features, norms.detach().requires_grad_(), again())
+        embeddings, features, norms, local = _joined([*values, kept[0].outputs])
+        embeddings, norms, local = (output.detach().requires_grad_() for output in (embeddings, norms, local))
+        return EmbeddedBatch(embeddings, features, norms, local, again())
 
     def _embed(self, inputs: Tensor, directions: Tensor | None, compiled: bool = True) -> Embedded:
         if directions is not None:
             return self._embed_with_norms(inputs, directions)
         with record_function("phase/discriminator forward"), self.autocast(inputs, compiled=compiled) as called:
-            features, embeddings = called(self.discriminator)(inputs)
-        return Embedded(embeddings.to(inputs.dtype), features.detach(), inputs.new_empty(len(inputs), 0))
+            features, embeddings, local = self._outputs(called, inputs)
+        without_norms = inputs.new_empty(len(inputs), 0)
+        return Embedded(embeddings.to(inputs.dtype), features.detach(), without_norms, local.to(inputs.dtype))
 
     def _embed_with_norms(self, inputs: Tensor, directions: Tensor) -> Embedded:
-        features = inputs.new_empty(0)
+        features = local = inputs.new_empty(0)
 
         def embedding(inputs: Tensor) -> Tensor:
-            nonlocal features
+            """What else D makes is noted beside: the last call is that whose outputs have the graph."""
+            nonlocal features, local
             with record_function("phase/discriminator forward"):
-                found, embeddings = self.discriminator(inputs)
-            features = unpack_dual(found).primal.detach()  # a tangent travels with it
+                found, embeddings, local = self._outputs(as_it_is, inputs)
+            features, local = unpack_dual(found).primal.detach(), unpack_dual(local).primal  # tangents travel with them
             return embeddings
 
         with record_function("phase/jacobian"):
             embeddings, norms = outputs_and_norms.unchecked(embedding, inputs, self.power_steps, start=directions)
-        return Embedded(embeddings, features, norms[:, None])
+        return Embedded(embeddings, features, norms[:, None], local)
 
     @torch.no_grad()
     def _embed_without_graph(self, inputs: Tensor) -> Embedded:
         with self.autocast(inputs) as called:
-            found = [called(self.discriminator)(inputs[rows]) for rows in self._micro_batches(inputs)]
-        features, embeddings = (torch.cat(values) for values in zip(*found, strict=True))
-        return Embedded(embeddings.to(inputs.dtype), features, inputs.new_empty(len(inputs), 0))
+            found = [self._outputs(called, inputs[rows]) for rows in self._micro_batches(inputs)]
+        features, embeddings, local = (torch.cat(values) for values in zip(*found, strict=True))
+        return Embedded(embeddings.to(inputs.dtype), features, inputs.new_empty(len(inputs), 0), local.to(inputs.dtype))
+
+    def _outputs(self, called: Callable[[Function], Function], inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Features, embeddings and local embeddings of one pass."""
+        if self.discriminator.local_head is None:
+            return *called(self.discriminator)(inputs), inputs.new_empty(len(inputs), 0, 0)
+        return called(self.discriminator.with_local)(inputs)
 
     # --- micro-batches -----------------------------------------------------------------------------------------------
 

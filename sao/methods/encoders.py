@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 from torch import nn
@@ -55,8 +55,21 @@ class ResNetOptions(AnyEncoderOptions):
         default=1, description="pixels a side that the first convolution takes as one position; 1: the paper's, 2: faster"
     )
     activation: Literal["elu", "relu"] | None = Field(default=None, description="null: elu with group, relu with batch")
+    start: Literal["random", "patches"] = Field(
+        default="random",
+        description="filters of the first convolution before the first step; patches: whitened k-means patches of training "
+        "images, scaled so that the responses deviate as much as those of random filters",
+    )
 
     def build(self, shape: Shape) -> Encoder:
+        encoder = self._built(shape)
+        encoder.starts_from_patches = self.start == "patches"
+        kernel = encoder.stem.kernel_size[0] * self.patch
+        if encoder.starts_from_patches and kernel > shape[1]:
+            raise InputError(f"encoder.start patches needs images of at least {kernel}x{kernel} pixels: set it to random")
+        return encoder
+
+    def _built(self, shape: Shape) -> ResNet | PlainResNet:
         channels, size = image_shape(shape, "resnet")
         check_patches(size, self.patch, "encoder")
         size //= self.patch
@@ -198,16 +211,46 @@ def encoder_for_shape(shape: Shape) -> ResNetOptions | PerceptronOptions:
     return PerceptronOptions() if len(shape) == 1 else ResNetOptions()
 
 
+class Local(NamedTuple):
+    """What a discriminator has beside its head to embed positions of a middle stage."""
+
+    stage: int | None  # None: the last but one
+    size: int  # numbers in an embedding
+
+
 def discriminator_for(
-    options: EncoderOptions | None, shape: Shape, embedding_size: int, spectral_normalisation: bool
+    options: EncoderOptions | None,
+    shape: Shape,
+    embedding_size: int,
+    spectral_normalisation: bool,
+    local: Local | None = None,
 ) -> Discriminator:
     if isinstance(options, ResNetOptions) and options.norm == "batch":
         raise InputError("a discriminator's samples must not interact, and with encoder.norm batch they do: set it to group")
+    if spectral_normalisation and isinstance(options, ResNetOptions) and options.start == "patches":
+        raise InputError("method.spectral_normalisation rescales the filters of encoder.start patches: choose one of the two")
     encoder = encoder_for(options, shape)
-    discriminator = Discriminator(encoder, EmbeddingHead(encoder.feature_size, embedding_size))
+    head = EmbeddingHead(encoder.feature_size, embedding_size)
+    discriminator = Discriminator(encoder, head)
+    if local is not None:
+        stage = _stage_of(encoder, local.stage)
+        local_head = EmbeddingHead(encoder.stage_widths()[stage], local.size)
+        discriminator = Discriminator(encoder, head, local_head, stage)
     if spectral_normalisation:
         normalise_spectrally(discriminator)
     return discriminator
+
+
+def _stage_of(encoder: Encoder, wanted: int | None) -> int:
+    stages = len(encoder.stage_widths())
+    if stages == 0:
+        raise InputError(
+            "local embeddings are for encoders that make maps of an image in stages: "
+            "set --encoder resnet, or method.local_weight and method.local_cluster_weight to 0"
+        )
+    if wanted is not None and wanted >= stages:
+        raise InputError(f"method.local_stage is {wanted}, and the encoder has stages 0 to {stages - 1}: choose one of them")
+    return max(0, stages - 2) if wanted is None else wanted
 
 
 def check_tokens(width: int, heads: int) -> None:

@@ -57,11 +57,12 @@ class Side(NamedTuple):
     embeddings: Tensor  # (n, p), as they leave D
     keys: Tensor  # (n, b), by which neighbours are found; b is 0 for a method without
     norms: Tensor  # (n,), of D's Jacobians; (0,) in an update that does not penalise them
+    local: Tensor  # (n, positions, q), of a middle stage as they leave D; (n, 0, 0) for a method without
 
 
 class Adversarial(DiscriminatorPasses):
     features_with = ("ema_discriminator.network.encoder",)
-    embeddings_with = ("ema_discriminator",)
+    embeddings_with = ("ema_discriminator.network.encoder", "average_discriminator.network.head")
     decodes_with: ClassVar[tuple[str, ...]] = ("ema_generator",)
     zero_sum = False  # whether D's losses, as functions of the generated samples, are those of G with the sign turned
 
@@ -86,16 +87,16 @@ class Adversarial(DiscriminatorPasses):
     # --- what a method says ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def discriminator_losses(self, real: Side, fake: Side) -> Scalars:
+    def discriminator_losses(self, real: Side, fake: Side, step: int) -> Scalars:
         """Weighted terms whose sum D minimises."""
 
     @abstractmethod
-    def generator_losses(self, real: Side, fake: Side) -> Scalars:
+    def generator_losses(self, real: Side, fake: Side, step: int) -> Scalars:
         """Weighted terms whose sum G minimises."""
 
-    def generator_losses_of_one_pass(self, of_discriminator: Scalars, real: Side, fake: Side) -> Scalars:
+    def generator_losses_of_one_pass(self, of_discriminator: Scalars, real: Side, fake: Side, step: int) -> Scalars:
         """G's losses where D's are known for the same samples."""
-        return self.generator_losses(real, fake)
+        return self.generator_losses(real, fake, step)
 
     def penalises(self, step: int) -> bool:
         """Whether Jacobian norms are penalised in this step; if not in all, in those after which a log row is due."""
@@ -137,8 +138,8 @@ class Adversarial(DiscriminatorPasses):
         with self._same_weights():
             batch = self._embed_batch(inputs, self._jacobian_directions(step, inputs))
             keys = self.keys(inputs, batch.features)
-            sides = self._gather(batch.embeddings, keys, batch.norms)
-            losses = self.discriminator_losses(*sides)
+            sides = self._gather(batch.embeddings, keys, batch.norms, batch.local)
+            losses = self.discriminator_losses(*sides, step)
             gradient = batch.gradient(total(losses))
             for micro_batch in batch.micro_batches:
                 with record_function("phase/discriminator backward"):
@@ -152,17 +153,18 @@ class Adversarial(DiscriminatorPasses):
             fake = self._generated("generator latents", step, real)
             self.optimisers["generator"].zero_grad()
             with self._same_weights():
-                real_embeddings = self._embed_without_graph(real).embeddings
+                of_real = self._embed_without_graph(real)
             with self._same_weights():
                 batch = self._embed_batch(fake, None, for_inputs=True)
                 keys = torch.cat([real_keys, self.keys(fake.detach(), batch.features)])
-                embeddings = torch.cat([real_embeddings, batch.embeddings])
-                sides = self._gather(embeddings, keys, batch.norms.new_empty(len(embeddings), 0))
-                losses = self.generator_losses(*sides)
-                gradient, _ = batch.gradient(total(losses))
+                embeddings = torch.cat([of_real.embeddings, batch.embeddings])
+                local = torch.cat([of_real.local, batch.local])
+                sides = self._gather(embeddings, keys, batch.norms.new_empty(len(embeddings), 0), local)
+                losses = self.generator_losses(*sides, step)
+                gradient = batch.gradient(total(losses))
                 of_images = torch.empty_like(fake)
-                for rows, images, outputs in batch.micro_batches:
-                    (of_images[rows],) = torch.autograd.grad(outputs.embeddings, images, gradient[rows])
+                for micro_batch in batch.micro_batches:
+                    of_images[micro_batch.rows] = micro_batch.of_inputs(gradient)
             fake.backward(of_images)  # at once: G's samples do interact
         distributed.sum_gradients(self.generator.parameters())
         scalars = self.update("generator", losses, {})
@@ -178,10 +180,10 @@ class Adversarial(DiscriminatorPasses):
             optimiser.zero_grad()
         with self._same_weights():
             batch = self._embed_batch(inputs, self._jacobian_directions(step, inputs), for_inputs=True, compiled=False)
-            sides = self._gather(batch.embeddings, self.keys(inputs, batch.features), batch.norms)
-            losses = self.discriminator_losses(*sides)
-            held = sides[0]._replace(embeddings=sides[0].embeddings.detach())
-            generator_losses = self.generator_losses_of_one_pass(losses, held, sides[1])
+            sides = self._gather(batch.embeddings, self.keys(inputs, batch.features), batch.norms, batch.local)
+            losses = self.discriminator_losses(*sides, step)
+            held = sides[0]._replace(embeddings=sides[0].embeddings.detach(), local=sides[0].local.detach())
+            generator_losses = self.generator_losses_of_one_pass(losses, held, sides[1], step)
             of_inputs = self._backward_of_both(inputs, batch, total(losses), total(generator_losses))
         with record_function("phase/generator pass"):
             fake.backward(of_inputs[len(real) :])
@@ -200,15 +202,14 @@ class Adversarial(DiscriminatorPasses):
         weights: list[Tensor] = list(self.discriminator.parameters())
         both_at_once = self.zero_sum and batch.norms.numel() == 0
         gradient = batch.gradient(loss, retain_graph=True)
-        generator_gradient, _ = batch.gradient(generator_loss)
+        generator_gradient = batch.gradient(generator_loss)
         of_inputs = torch.zeros_like(inputs)
         for micro_batch in batch.micro_batches:
-            rows, chunk, outputs = micro_batch
+            rows, chunk, _ = micro_batch
             generated = rows.stop > len(inputs) // 2
             if generated and not both_at_once:
                 with record_function("phase/generator pass"):
-                    found = torch.autograd.grad(outputs.embeddings, chunk, generator_gradient[rows], retain_graph=True)
-                (of_inputs[rows],) = found
+                    of_inputs[rows] = micro_batch.of_inputs(generator_gradient, retain_graph=True)
             with record_function("phase/discriminator backward"):
                 wanted = [chunk] if generated and both_at_once else []
                 micro_batch.along(gradient).backward(inputs=weights + wanted)
@@ -225,14 +226,18 @@ class Adversarial(DiscriminatorPasses):
             samples = called(self.generator)(self._latents(latents, step, like)).to(like.dtype)
         return self.augmentation(samples, self.seed, latents, step, self.batch) if self.augment_generated else samples
 
-    def _gather(self, embeddings: Tensor, keys: Tensor, norms: Tensor) -> tuple[Side, Side]:
+    def _gather(self, embeddings: Tensor, keys: Tensor, norms: Tensor, local: Tensor) -> tuple[Side, Side]:
         """The real and the generated side of the global batch from local rows [real; fake], in a single message."""
-        columns = [embeddings, keys.to(embeddings.dtype), norms]
+        columns = [embeddings, keys.to(embeddings.dtype), norms, local.flatten(1)]
         rows, widths = torch.cat(columns, dim=1), [column.shape[1] for column in columns]
         # Real and generated rows travel side by side: one row of the message for each row of the batch.
         message = distributed.gather(torch.cat(rows.chunk(2), dim=1), self.batch)
         real, fake = (half.split(widths, dim=1) for half in message.chunk(2, dim=1))
-        return Side(real[0], real[1].detach(), real[2].flatten()), Side(fake[0], fake[1].detach(), fake[2].flatten())
+
+        def side(embeddings: Tensor, keys: Tensor, norms: Tensor, positions: Tensor) -> Side:
+            return Side(embeddings, keys.detach(), norms.flatten(), positions.reshape(len(positions), *local.shape[1:]))
+
+        return side(*real), side(*fake)
 
     # --- draws -------------------------------------------------------------------------------------------------------
 

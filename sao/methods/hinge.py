@@ -53,14 +53,14 @@ class HingeGAN(Adversarial):
         self.smoothness_weight, self.lipschitz, self.smooth_every = smoothness_weight, lipschitz, smooth_every
         self.cycle = smooth_every if smoothness_weight > 0 else 1
 
-    def discriminator_losses(self, real: Side, fake: Side) -> Scalars:
+    def discriminator_losses(self, real: Side, fake: Side, step: int) -> Scalars:
         losses = {"adversarial_hinge": objectives.adversarial_hinge.unchecked(real.embeddings, fake.embeddings)}
         if len(real.norms) > 0:
             penalty = smoothness_penalty.unchecked(torch.cat([real.norms, fake.norms]), self.lipschitz)
             losses["smoothness"] = self.smoothness_weight * penalty
         return losses
 
-    def generator_losses(self, real: Side, fake: Side) -> Scalars:
+    def generator_losses(self, real: Side, fake: Side, step: int) -> Scalars:
         return {"adversarial_hinge": -fake.embeddings.mean()}
 
     def penalises(self, step: int) -> bool:

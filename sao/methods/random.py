@@ -20,15 +20,15 @@ class Options(MethodOptions):
         return True
 
     def build(self, context: Context) -> "Random":
-        return Random(encoder_for(context.encoder, context.shape))
+        return Random(encoder_for(context.encoder, context.shape), context.seed)
 
 
 class Random(Method):
     features_with = ("encoder",)
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, seed: int) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.seed = encoder, seed
         self.optimisers = {}
 
     def step(self, batch: Batch, step: int) -> Scalars:

@@ -102,8 +102,8 @@ class SelfConditioned(Generative):
             labels = cluster_anew(features, k, options.restarts, draws)
         else:
             labels = cluster_again(features, self.assigned, k)
-        self.assigned.copy_(_of_the_first(labels))
-        self.centroids.copy_(_of_the_first(means_of(features, self.assigned, k)))
+        self.assigned.copy_(distributed.from_main(labels))
+        self.centroids.copy_(distributed.from_main(means_of(features, self.assigned, k)))
         self.shares.copy_(F.one_hot(self.assigned, k).to(self.shares.dtype).mean(0))
 
     def _features_of_clustered(self, data: TrainingData) -> Tensor:
@@ -172,8 +172,3 @@ class SelfConditioned(Generative):
 def _chosen(scores: Tensor, clusters: Tensor) -> Tensor:
     """Of the k scores of each image that of its cluster, (n, 1)."""
     return scores.gather(1, clusters[:, None])
-
-
-def _of_the_first(values: Tensor) -> Tensor:
-    """The first process's values for everyone: processors of different kinds may round differently."""
-    return distributed.total(values if distributed.is_main() else torch.zeros_like(values))

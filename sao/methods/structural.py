@@ -8,13 +8,17 @@ from torch import Tensor
 from torch.autograd.profiler import record_function
 from torch.nn import functional as F
 
-from sao.config.types import NonNegativeFloat, PositiveFloat, PositiveInt
+from sao.config.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from sao.core import objectives
+from sao.core import random as randomness
 from sao.core.jacobian import smoothness_penalty
 from sao.core.memory_bank import MemoryBank
 from sao.methods.base import Context, Scalars
-from sao.methods.encoders import discriminator_for
+from sao.methods.encoders import Local, discriminator_for
 from sao.methods.gan import Adversarial, AdversarialOptions, Side
+
+SHARED = ("distance", "similarity_fake", "local_distance", "local_similarity_fake")  # terms that both players have
+LOCAL_POSITIONS = 4  # of each image, of which similar ones are looked for
 
 
 class Options(AdversarialOptions):
@@ -35,6 +39,11 @@ class Options(AdversarialOptions):
     cluster_weight: NonNegativeFloat = Field(
         default=3.0, description="λ_c, weight of the similarity to neighbours; 0: no memory bank"
     )
+    cluster_warmup: NonNegativeInt = Field(
+        default=0,
+        description="steps over which λ_c grows linearly from 0: at the beginning neighbours are arbitrary, and pulling "
+        "samples to them makes all embeddings alike; 0: at once, the paper's",
+    )
     neighbours: PositiveInt = Field(default=1, description="K, neighbours of each sample")
     skip_first_fake: bool = Field(
         default=False, description="drop a generated sample's nearest neighbour, as the authors' code does"
@@ -47,6 +56,11 @@ class Options(AdversarialOptions):
     bank: PositiveInt = Field(default=10240, description="past embeddings in which neighbours are looked for")
     smoothness_weight: NonNegativeFloat = Field(
         default=5.0, description="λ_s, weight of the penalties on the discriminator's smoothness"
+    )
+    lazy: bool = Field(
+        default=False,
+        description="multiply the weight of the penalty on Jacobian norms by smooth_every, so that fewer penalties are "
+        "together as strong (StyleGAN2's lazy regularisation); the log shows the term as it is without the factor",
     )
     lipschitz: PositiveFloat = Field(default=1.0, description="target spectral norm of the Jacobian (Lipschitz target)")
     power_steps: PositiveInt = Field(default=1, description="power iterations for the spectral norm")
@@ -61,6 +75,25 @@ class Options(AdversarialOptions):
         default=False, description="divide the discriminator's weights by their spectral norms"
     )
 
+    local_weight: NonNegativeFloat = Field(
+        default=0.0,
+        description="weight of the same distance between real and generated local embeddings: a head on the map of a middle "
+        "stage makes one of every position, so that a batch has thousands; 0: none, the paper's",
+    )
+    local_cluster_weight: NonNegativeFloat = Field(
+        default=0.0,
+        description="weight of the similarity of local embeddings to the nearest one of another image of the real batch, at "
+        "four random positions of each image; 0: none, the paper's",
+    )
+    local_stage: NonNegativeInt | None = Field(
+        default=None, description="the encoder's stage whose map is embedded locally, from 0 on; null: the last but one"
+    )
+    local_size: PositiveInt = Field(default=64, description="numbers in a local embedding")
+
+    @property
+    def has_local(self) -> bool:
+        return self.local_weight > 0 or self.local_cluster_weight > 0
+
     def build(self, context: Context) -> "Structural":
         return Structural(self, context)
 
@@ -70,8 +103,10 @@ class Structural(Adversarial):
     may_collapse = True
 
     def __init__(self, options: Options, context: Context) -> None:
-        spectral = options.spectral_normalisation
-        discriminator = discriminator_for(context.encoder, context.shape, options.embedding_size, spectral)
+        local = Local(options.local_stage, options.local_size) if options.has_local else None
+        discriminator = discriminator_for(
+            context.encoder, context.shape, options.embedding_size, options.spectral_normalisation, local
+        )
         super().__init__(discriminator, options.generator.build(context.shape), options, context)
         self.options, self.power_steps = options, options.power_steps
         self.cycle = options.smooth_every if options.smoothness_weight > 0 else 1
@@ -81,38 +116,43 @@ class Structural(Adversarial):
             features = discriminator.encoder.feature_size
             self.bank = MemoryBank(options.bank, options.embedding_size, features, context.samples)
 
-    def discriminator_losses(self, real: Side, fake: Side) -> Scalars:
-        """−d + λ_c (sim_fake − sim_real) + λ_s (smoothness + λ_h norm_hinge)."""
-        options = self.options
+    def discriminator_losses(self, real: Side, fake: Side, step: int) -> Scalars:
+        """−d + λ_c (sim_fake − sim_real) + λ_s (smoothness + λ_h norm_hinge), and the first three for local embeddings.
+
+        With `lazy`, the smoothness has the gradient of its multiplied weight; its value, which is logged, is not multiplied.
+        """
+        options, cluster_weight = self.options, self._cluster_weight(step)
         real_z, fake_z = F.normalize(real.embeddings), F.normalize(fake.embeddings)
         losses = {"distance": -self._distance(real_z, fake_z)}
         if self.bank is not None:
             pool = self._pool(real_z, real.keys)
             real_similarity = self._similarity(real_z, real.keys, pool, skip_first=True)
             fake_similarity = self._similarity(fake_z, fake.keys, pool, skip_first=options.skip_first_fake)
-            losses["similarity_real"] = -options.cluster_weight * real_similarity
-            losses["similarity_fake"] = options.cluster_weight * fake_similarity
+            losses["similarity_real"] = -cluster_weight * real_similarity
+            losses["similarity_fake"] = cluster_weight * fake_similarity
         if options.smoothness_weight * options.norm_weight > 0:
             hinge = objectives.norm_hinge.unchecked(torch.cat([real.embeddings, fake.embeddings]), options.norm_side)
             losses["norm_hinge"] = options.smoothness_weight * options.norm_weight * hinge
         if len(real.norms) > 0:
             penalty = smoothness_penalty.unchecked(torch.cat([real.norms, fake.norms]), options.lipschitz)
+            if options.lazy:
+                penalty = penalty + (options.smooth_every - 1) * (penalty - penalty.detach())
             losses["smoothness"] = options.smoothness_weight * penalty
-        return losses
+        return losses | self._local_losses(real, fake, step)
 
-    def generator_losses(self, real: Side, fake: Side) -> Scalars:
-        """d − λ_c sim_fake."""
+    def generator_losses(self, real: Side, fake: Side, step: int) -> Scalars:
+        """d − λ_c sim_fake, and the same for local embeddings."""
         real_z, fake_z = F.normalize(real.embeddings), F.normalize(fake.embeddings)
         losses = {"distance": self._distance(real_z, fake_z)}
         if self.bank is not None:
             pool = self._pool(real_z, real.keys)
             similarity = self._similarity(fake_z, fake.keys, pool, skip_first=self.options.skip_first_fake)
-            losses["similarity_fake"] = -self.options.cluster_weight * similarity
-        return losses
+            losses["similarity_fake"] = -self._cluster_weight(step) * similarity
+        return losses | {name: -value for name, value in self._local_losses(real, fake, step).items() if name in SHARED}
 
-    def generator_losses_of_one_pass(self, of_discriminator: Scalars, real: Side, fake: Side) -> Scalars:
+    def generator_losses_of_one_pass(self, of_discriminator: Scalars, real: Side, fake: Side, step: int) -> Scalars:
         """What the players share: each of them minimises the other's with the sign turned."""
-        return {name: -of_discriminator[name] for name in ("distance", "similarity_fake") if name in of_discriminator}
+        return {name: -value for name, value in of_discriminator.items() if name in SHARED}
 
     def penalises(self, step: int) -> bool:
         return (
@@ -153,6 +193,37 @@ class Structural(Adversarial):
     def _distance(self, real: Tensor, fake: Tensor) -> Tensor:
         measure = objectives.jensen_shannon if self.options.distance == "jensen_shannon" else objectives.bhattacharyya
         return measure.unchecked(real, fake, **self._gaussian)
+
+    def _cluster_weight(self, step: int) -> float:
+        """λ_c at a step."""
+        warmup = self.options.cluster_warmup
+        return self.options.cluster_weight * (min(1.0, (step + 1) / warmup) if warmup else 1.0)
+
+    def _local_losses(self, real: Side, fake: Side, step: int) -> Scalars:
+        """D's terms of local embeddings: −w d, and the similarities to the nearest of another image of the real batch."""
+        options, losses = self.options, {}
+        if not options.has_local:
+            return losses
+        real_z, fake_z = F.normalize(real.local, dim=2), F.normalize(fake.local, dim=2)
+        if options.local_weight > 0:
+            losses["local_distance"] = -options.local_weight * self._distance(real_z.flatten(0, 1), fake_z.flatten(0, 1))
+        if options.local_cluster_weight > 0:
+            weight = options.local_cluster_weight
+            real_z, fake_z = self._some_positions("real", real_z, step), self._some_positions("generated", fake_z, step)
+            losses["local_similarity_real"] = -weight * objectives.nearest_similarity.unchecked(real_z, real_z, others=True)
+            losses["local_similarity_fake"] = weight * objectives.nearest_similarity.unchecked(fake_z, real_z)
+        return losses
+
+    def _some_positions(self, side: str, local: Tensor, step: int) -> Tensor:
+        """(n, 4, q): of each row of the global batch (n, positions, q) some that are drawn for it."""
+        places = self._local_positions(side, local, step)
+        return local.gather(1, places[:, :, None].expand(-1, -1, local.shape[2]))
+
+    def _local_positions(self, side: str, local: Tensor, step: int) -> Tensor:
+        """(n, 4) different places; all of them where there are fewer."""
+        rows, positions = slice(0, len(local)), local.shape[1]
+        draws = randomness.uniform(self.seed, f"local positions/{side}", step, rows, (positions,), local.device)
+        return draws.topk(min(LOCAL_POSITIONS, positions), dim=1).indices
 
     def _pool(self, real: Tensor, real_keys: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings and keys among which neighbours are found: the current real batch, which has a gradient, and the bank."""

@@ -12,7 +12,7 @@ from sao.networks.spectral import normalise_spectrally
 
 
 class EmbeddingHead(nn.Module):
-    """Features (n, inputs) → unnormalised embeddings (n, outputs)."""
+    """Features (…, inputs) → unnormalised embeddings (…, outputs)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

@@ -32,6 +32,7 @@ class ImageEncoder(ImageNetwork, Encoder):
     channels: int
     reduction: int  # from the side of an image to that of its last feature map
     patch = 1  # pixels a side that become the channels of one position before the first convolution
+    starts_from_patches = False  # whether the first convolution is set to patches of the training images before the first step
 
     def arranged(self, images: Tensor) -> Tensor:
         """The images as the first convolution takes them, in the layout of the weights, if this network can take them."""

@@ -37,6 +37,7 @@ class ResNet(ImageEncoder):
         self.channels, self.patch = channels, patch
         self.reduction = patch * 2 ** sum(downsample)
         self.feature_size = widths[-1]
+        self.widths, self.blocks = tuple(widths), tuple(blocks)
         self.stem = Convolution(channels * patch**2, widths[0], 3)
         self.activation = activation_named(activation)
         stages: list[nn.Module] = []
@@ -56,6 +57,14 @@ class ResNet(ImageEncoder):
 
     def blocks_of_maps(self) -> nn.Sequential:
         return self.stages
+
+    def stage_widths(self) -> Sequence[int]:
+        return self.widths
+
+    def with_map(self, inputs: Tensor, stage: int) -> tuple[Tensor, Tensor]:
+        end = sum(self.blocks[: stage + 1])
+        maps = self.stages[:end](self.activation(self.stem(self.arranged(inputs))))
+        return self.stages[end:](maps).mean((2, 3)), maps
 
 
 class Block(nn.Module):

@@ -50,6 +50,11 @@ class Options:
     kind: str = "resnet"
     flip: bool = False
     augment_generated: bool = False
+    cluster_warmup: int = 0
+    lazy: bool = False
+    local_weight: float = 0.0
+    local_cluster_weight: float = 0.0
+    local_stage: int = 0
     ema: float = 0.8
     discriminator: Optimiser = Optimiser(3e-3, (0.4, 0.9), 0.2)
     generator: Optimiser = Optimiser(2e-3, (0.6, 0.95), 0.1)
@@ -88,6 +93,8 @@ def built(options: Options) -> Adversarial:
             own = {"name": "structural", "embedding_size": 5, "bank": options.bank, "power_steps": options.power_steps}
             own["keys_from"] = "own" if options.own_keys else "ema"
             own |= {name: getattr(settings, name) for name in Settings.__dataclass_fields__} | smoothness
+            shared_names = ("cluster_warmup", "lazy", "local_weight", "local_cluster_weight", "local_stage")
+            own |= {"local_size": 3, **{name: getattr(options, name) for name in shared_names}}
     config = build({"method": shared | own, "encoder": encoder, "train": {"batch": options.batch}})
     method = config.build_method(options.shape, SAMPLES, None).double()
     assert isinstance(method, Adversarial)
@@ -112,6 +119,7 @@ def unsettle(method: nn.Module) -> None:
 
 def reference(options: Options, method: Adversarial) -> reference_step.Structural:
     """The oracle, with copies of the product's networks made of torch's own operators."""
+    local = options.local_weight, options.local_cluster_weight
     return reference_step.Structural(
         options.settings,
         stock(method.discriminator),
@@ -125,6 +133,9 @@ def reference(options: Options, method: Adversarial) -> reference_step.Structura
         options.smooth_every,
         options.one_pass,
         options.own_keys,
+        reference_step.Local(options.local_stage, *local) if any(local) else None,
+        options.cluster_warmup,
+        options.lazy,
     )
 
 
@@ -160,6 +171,7 @@ def step(method: Adversarial, inputs: Tensor, number: int) -> Recorded:
     mirrored: list[Tensor] = []
     latents: list[Tensor] = []
     directions: list[Tensor] = []
+    positions: dict[str, list[Tensor]] = {"real": [], "generated": []}
     augmentation, start = method.augmentation, method._jacobian_directions
 
     def augmented(images: Tensor, *arguments: Any) -> Tensor:
@@ -175,7 +187,12 @@ def step(method: Adversarial, inputs: Tensor, number: int) -> Recorded:
             directions.append(found)
         return found
 
+    def placed(side: str, *arguments: Any) -> Tensor:
+        positions[side].append(type(method)._local_positions(method, side, *arguments))  # pyright: ignore[reportAttributeAccessIssue]
+        return positions[side][-1]
+
     method.augmentation, method._jacobian_directions = augmented, drawn  # pyright: ignore[reportAttributeAccessIssue]
+    method._local_positions = placed  # pyright: ignore[reportAttributeAccessIssue]
     hook = method.generator.register_forward_pre_hook(lambda module, arguments: latents.append(arguments[0]))
     players = {"discriminator.": method.discriminator, "generator.": method.generator}
     try:
@@ -184,13 +201,15 @@ def step(method: Adversarial, inputs: Tensor, number: int) -> Recorded:
     finally:
         hook.remove()
         method.augmentation = augmentation
-        del method._jacobian_directions
+        del method._jacobian_directions, method._local_positions
     assert len(mirrored) in (0, len(latents)), "both players see one real batch, and generated ones of their own"
     assert len(directions) <= 1
     of_discriminator, of_generator = latents if len(latents) == 2 else latents * 2  # one batch for both where it is so
     used = directions[0] if directions else None
     mirrors = mirrored if len(mirrored) == 2 else (mirrored or [torch.zeros(len(inputs), dtype=torch.bool)]) * 2
-    draws = reference_step.Draws(of_discriminator, of_generator, used, *mirrors)
+    assert all(torch.equal(found[0], again) for found in positions.values() for again in found), "one draw a step"
+    places = [found[0] if found else None for found in positions.values()]
+    draws = reference_step.Draws(of_discriminator, of_generator, used, *mirrors, *places)
     return Recorded(scalars, real[0], draws, gradients)
 
 

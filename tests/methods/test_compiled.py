@@ -22,6 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
     "in parts": {"method__micro_batch": 5},
     "spectral normalisation": {"method__spectral_normalisation": "true"},
     "without penalty": {"method__smoothness_weight": 0},
+    "local": {"method__local_weight": 1, "method__local_cluster_weight": 1, "method__smooth_every": 2},
     "one pass": {"method__one_pass": "true", "method__smoothness_weight": 0},
 }
 

@@ -40,10 +40,31 @@ def test_a_step_is_a_function_of_state_batch_and_step(name):
     ("name", "optimiser"), [*((name, None) for name in LEARNING), *((name, "lars") for name in VIEW_LEARNERS)]
 )
 def test_a_resumed_run_is_the_run_that_was_not_stopped(name, optimiser, tmp_path: Path):
-    """Stopped after 3 of 6 steps."""
-    options = {"method": name, "train__steps": 6, "train__schedule": "cosine", **LATER.get(name, {})}
+    options = {"method": name, **LATER.get(name, {})}
     if optimiser:
         options["method__optimiser__kind"] = optimiser
+    assert_resumed_is_equal(tmp_path, options)
+
+
+def test_a_run_with_all_options_for_photographs_resumes_bit_equal(tmp_path: Path):
+    """The warm-up ends, and a penalty is made, in the resumed part."""
+    options = {
+        "method": "structural",
+        "encoder__start": "patches",
+        "method__cluster_warmup": 5,
+        "method__lazy": "true",
+        "method__smooth_every": 2,
+        "method__local_weight": 0.5,
+        "method__local_cluster_weight": 0.7,
+        "method__local_size": 4,
+        "method__micro_batch": 12,
+    }
+    assert_resumed_is_equal(tmp_path, options)
+
+
+def assert_resumed_is_equal(tmp_path: Path, options) -> None:
+    """Stopped after 3 of 6 steps."""
+    options = {"train__steps": 6, "train__schedule": "cosine", **options}
     run, expected = tiny.trained(tmp_path / "run", **options, log__keep=9)
     third, sixth = checkpoint.steps_in(run.checkpoints)
     sixth.rename(tmp_path / "sixth")
@@ -53,5 +74,5 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(name, optimiser, tmp_path
     tiny.go_on(run, run.config, tiny.dataset(), resumed, first)
     rows = tiny.rows(run.folder)
     assert rows[3:6] == rows[6:]
-    assert len(list(run.samples.glob("*.png"))) == METHODS[name].generates  # one grid, drawn twice
+    assert len(list(run.samples.glob("*.png"))) == METHODS[options["method"]].generates  # one grid, drawn twice
     assert equal(expected.state_dict(), resumed.state_dict())

@@ -73,7 +73,7 @@ def test_an_update_after_a_broken_one_is_left_out():
     """D's own update was finite and stays; what follows it in the step does not happen."""
     method = tiny.method(method="structural")
     assert isinstance(method, Structural)
-    method.generator_losses = lambda real, fake: {"distance": fake.embeddings.sum() * torch.nan}
+    method.generator_losses = lambda real, fake, step: {"distance": fake.embeddings.sum() * torch.nan}
     before = {name: value.clone() for name, value in method.named_parameters()}
     method.training_step(tiny.batch(), 0)
     changed = {name.split(".")[0] for name, value in method.named_parameters() if not torch.equal(value, before[name])}

@@ -5,6 +5,7 @@ import tiny
 import torch
 from torch.nn import functional as F
 
+from sao.errors import InputError
 from sao.methods import Batch
 from sao.methods.gan import Adversarial
 from sao.methods.structural import Options, Structural
@@ -209,3 +210,40 @@ def test_the_defaults_are_the_papers():
     assert (options.cluster_weight, options.neighbours, options.bank, options.skip_first_fake) == (3, 1, 10240, False)
     assert (options.smoothness_weight, options.lipschitz, options.power_steps, options.smooth_every) == (5, 1, 1, 1)
     assert (options.norm_weight, options.norm_side, options.spectral_normalisation) == (4, "floor", False)
+
+
+def test_the_local_head_is_there_only_where_it_is_asked_for():
+    """Nor are the other weights other ones: the local head is drawn after what the discriminator has anyway."""
+    plain, local = structural(), structural(method__local_weight=1, method__local_size=5)
+    added = {name for name in local.state_dict() if name not in plain.state_dict()}
+    assert {name.rpartition(".local_head.")[0] for name in added} == {"discriminator", "average_discriminator.network"}
+    assert local.state_dict()["discriminator.local_head.output.weight"].shape == (5, 4)  # of the last stage but one
+    own = plain.discriminator.state_dict()
+    assert all(torch.equal(value, local.discriminator.state_dict()[name]) for name, value in own.items())
+    for use in ("backbone", "embedding", "decode"):
+        assert not added & local.tensors_for(use).keys()
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_the_map_of_a_stage_comes_from_the_pass_of_the_features(stage):
+    method = structural(encoder__widths="[4, 8]", encoder__blocks=2)
+    encoder, maps = method.discriminator.encoder, []
+    for block in encoder.blocks_of_maps():
+        block.register_forward_hook(lambda module, arguments, output: maps.append(output))
+    features, found = encoder.with_map(inputs(), stage)
+    assert len(maps) == 4
+    assert torch.equal(found, maps[2 * stage + 1])
+    assert torch.equal(features, encoder(inputs()))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"encoder": "vit", "encoder__width": 8, "encoder__heads": 2, "encoder__depth": 1}, "make maps of an image in stages"),
+        ({"method__local_stage": 2}, "method.local_stage is 2, and the encoder has stages 0 to 1"),
+    ],
+)
+@pytest.mark.parametrize("weight", ["method__local_weight", "method__local_cluster_weight"])
+def test_local_embeddings_of_what_has_no_such_map_are_refused_in_a_line(options, said, weight):
+    with pytest.raises(InputError, match=said):
+        tiny.method(**options, **{weight: 1})

@@ -24,6 +24,7 @@ def case(**changes) -> Options:
 
 SPECTRAL = {"spectral_normalisation": True, "smoothness_weight": 0}
 HINGE = {"distance": "hinge", "cluster_weight": 0}
+LOCAL = {"local_weight": 0.4, "local_cluster_weight": 0.9}
 CASES = {
     "as it is": case(),
     "diagonal": case(covariance="diagonal"),
@@ -82,6 +83,23 @@ CASES = {
     "one pass, in parts, spectral normalisation": case(one_pass=True, micro_batch=5, **SPECTRAL),
     "one pass, in parts, hinge": case(one_pass=True, micro_batch=1, **HINGE),
     "one pass, vectors, no clustering": case(one_pass=True, shape=(7,), cluster_weight=0),
+    "warm-up": case(cluster_warmup=2),
+    "warm-up, one pass": case(cluster_warmup=4, one_pass=True),
+    "lazy": case(lazy=True, smooth_every=2),
+    "lazy, in parts": case(lazy=True, smooth_every=2, micro_batch=5),
+    "lazy, one pass": case(lazy=True, smooth_every=2, one_pass=True),
+    "local": case(**LOCAL),
+    "local, last stage, bhattacharyya": case(**LOCAL, local_stage=1, distance="bhattacharyya"),
+    "local, diagonal, plain mean, two power steps": case(**LOCAL, covariance="diagonal", centre="mean", power_steps=2),
+    "local distance alone": case(local_weight=0.4, cluster_weight=0),
+    "local neighbours alone": case(local_cluster_weight=0.9, smooth_every=2),
+    "local, in parts": case(**LOCAL, micro_batch=5, smooth_every=2),
+    "local, one pass": case(**LOCAL, one_pass=True),
+    "local, one pass, in parts, zero sum in every other step": case(
+        **LOCAL, one_pass=True, micro_batch=5, norm_weight=0, smooth_every=2
+    ),
+    "local, one pass, zero sum in all steps": case(**LOCAL, one_pass=True, smoothness_weight=0),
+    "local, spectral normalisation, in parts": case(**LOCAL, micro_batch=5, **SPECTRAL),
     "vectors": case(shape=(7,)),
     "vectors, spectral normalisation": case(shape=(7,), **SPECTRAL),
     "vectors, in parts": case(shape=(7,), micro_batch=5, covariance="diagonal"),
@@ -123,7 +141,7 @@ def assert_banks_alike(found: tuple[Tensor, Tensor] | None, expected: reference_
 @pytest.mark.parametrize("side", ["floor", "ceiling"])
 def test_no_term_of_the_compared_steps_is_empty(side):
     """A term that is zero would agree with anything."""
-    options = case(norm_side=side)
+    options = case(norm_side=side, **LOCAL)
     method = product.built(options)
     found = [product.step(method, inputs, number).scalars for number, inputs in enumerate(product.batches(options, 3))]
     assert all(max(abs(float(scalars[name])) for scalars in found) > 1e-4 for name in found[0])
@@ -145,6 +163,16 @@ def test_the_generated_images_of_both_players_are_mirrored_by_draws_of_their_own
     mirrored = [torch.stack([drawn.discriminator_mirrored, drawn.generator_mirrored]) for drawn in draws]
     assert 0 < torch.stack(mirrored).double().mean() < 1
     assert any(not torch.equal(*rows) for rows in mirrored)
+
+
+def test_positions_of_an_image_differ_and_are_drawn_anew_for_each_side_and_step():
+    method = product.built(case(**LOCAL))
+    batches = product.batches(PLAIN, 2)
+    draws = [product.step(method, inputs, number).draws for number, inputs in enumerate(batches)]
+    drawn = [places for one in draws for places in (one.real_positions, one.generated_positions) if places is not None]
+    assert [places.shape for places in drawn] == [(6, 4)] * 4
+    assert all(len(set(row.tolist())) == 4 and min(row) >= 0 and max(row) < 64 for places in drawn for row in places)
+    assert len({tuple(row.tolist()) for places in drawn for row in places}) > 20
 
 
 def distinct(rows: Tensor) -> bool:

@@ -105,7 +105,7 @@ def test_the_fields_leave_the_method_as_it_was(tmp_path):
     points = dataset.test.inputs(slice(0, 50)).numpy()
     batch = dataset.train.inputs(slice(0, one.config.train.batch))
     moved = update_directions(method, batch, points, 0)
-    pull = pull_on_points(method, points, points[::-1].copy())
+    pull = pull_on_points(method, points, points[::-1].copy(), 0)
     assert moved.shape == (50, structural_options(one.config).embedding_size)
     assert np.linalg.norm(moved, axis=1).min() > 0
     assert pull.shape == (50, 2)

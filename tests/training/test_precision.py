@@ -73,9 +73,10 @@ def test_jacobian_and_losses_are_computed_in_float32(monkeypatch):
         (objectives, "jensen_shannon"),
         (objectives, "gaussian_logdet"),
         (objectives, "neighbour_similarity"),
+        (objectives, "nearest_similarity"),
     ):
         monkeypatch.setattr(module, name, recorded(name, getattr(module, name)))
-    method = tiny.method()
+    method = tiny.method(method__local_weight=1, method__local_cluster_weight=1)
     assert isinstance(method, structural.Structural)
     method.autocast_bfloat16 = True
     passes = set()
@@ -84,5 +85,5 @@ def test_jacobian_and_losses_are_computed_in_float32(monkeypatch):
         convolution.register_forward_hook(lambda module, inputs, output: passes.add(output.dtype))
     step(method)
     assert passes == {torch.bfloat16}
-    assert {name for name, _, _ in seen} >= {"outputs_and_norms", "jensen_shannon", "gaussian_logdet"}
+    assert {name for name, _, _ in seen} >= {"outputs_and_norms", "jensen_shannon", "gaussian_logdet", "nearest_similarity"}
     assert all(not autocast and dtypes == {torch.float32} for _, autocast, dtypes in seen), seen

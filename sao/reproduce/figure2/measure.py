@@ -58,7 +58,8 @@ def measured(method: Adversarial, config: Config, dataset: Dataset, sizes: Sizes
     generated = method.decode(latents).numpy()
     grid = square_grid(sizes.grid, SPIRAL_BOX)
     targets = dataset.test.inputs(slice(sizes.points, sizes.points + len(grid))).numpy()
-    pull, paths = pull_on_points(method, grid, targets), numbers.transport_paths(grid, targets)
+    pull = pull_on_points(method, grid, targets, config.steps_for(len(dataset.train)))
+    paths = numbers.transport_paths(grid, targets)
     updates = _mean_update(method, config, dataset, points, sizes.updates)
     found: Numbers = {
         "a": _of_data(dataset, sizes),
@@ -162,7 +163,7 @@ def _labels(samples: Samples) -> np.ndarray:
 # --- what the trained loss does to points and embeddings ------------------------------------------------------------------
 
 
-def pull_on_points(method: Adversarial, points: np.ndarray, data: np.ndarray) -> np.ndarray:
+def pull_on_points(method: Adversarial, points: np.ndarray, data: np.ndarray, step: int) -> np.ndarray:
     """−∂L/∂x (n, 2) for points in the place of generated samples: the way in which the loss asks G to move each of them.
 
     L is the generator's own loss, between the embeddings of the points and those of data samples; the EMA of D gives both.
@@ -174,8 +175,9 @@ def pull_on_points(method: Adversarial, points: np.ndarray, data: np.ndarray) ->
     fake_features, fake = network(inputs)
     keys = [F.normalize(features.detach()) for features in (real_features, fake_features)]
     # The method's own sum of terms, and not a second copy of it: the panel must show the loss that was trained.
-    without_norms = real.new_empty(0)
-    loss = total(method.generator_losses(Side(real, keys[0], without_norms), Side(fake, keys[1], without_norms)))
+    nothing = real.new_empty(0)  # neither norms nor maps of a middle stage
+    sides = Side(real, keys[0], nothing, nothing), Side(fake, keys[1], nothing, nothing)
+    loss = total(method.generator_losses(*sides, step))
     (gradient,) = torch.autograd.grad(loss, inputs)
     return -gradient.numpy()
 
