@@ -98,6 +98,7 @@ def benchmark() -> Table:
         Row("wide_layers", f"{TWICE}{LAYERS}", kind="same_run", needs="wide", feature="layers", without=NOT_WIDE),
         Row("raw", "raw pixels", kind="raw"),
         Row("pca", f"PCA, {COMPONENTS} dimensions", kind="pca"),
+        Row("patches", "k-means patches", kind="patches"),
         *untrained,
         *(replace(row, name=f"{row.name}_layers", title=f"{row.title}{LAYERS}", feature="layers") for row in untrained),
         *(Row(name, title, kind="rival", needs=OURS) for name, title in RIVALS.items()),

@@ -22,7 +22,6 @@ from sao.evaluation.partitions import ari, matched_samples, nmi
 from sao.evaluation.result import Metric, accuracy, write_json
 from sao.evaluation.verdict import pca
 from sao.methods import Method
-from sao.reproduce.measure import training_seconds
 from sao.reproduce.rows import StudyRun
 from sao.reproduce.runs import check_out
 from sao.reproduce.study import Study, finish_each
@@ -108,6 +107,8 @@ def _representation(run: StudyRun, dataset: Dataset) -> tuple[Parts, list[Metric
             return _both(chosen.raw(columns=None, facts={})), []
         case "pca":
             return _both(pca(*chosen.raw(columns=None, facts={}), components=COMPONENTS)), []
+        case "patches":
+            return _both(chosen.patches(seconds=0, facts={}, seed=seed)), []
         case "rival":
             return _rival(run, dataset)
         case "untrained":
@@ -118,7 +119,7 @@ def _representation(run: StudyRun, dataset: Dataset) -> tuple[Parts, list[Metric
             return _features(run, method, dataset, weights_used(method)), []
         case _:
             method = train_run(run.folder, run.config, dataset)
-            minutes = Metric("minutes", training_seconds(Run.open(run.folder)) / 60, None, _machine())
+            minutes = Metric("minutes", Run.open(run.folder).training_seconds() / 60, None, _machine())
             return _features(run, method, dataset, weights_used(method)), [minutes]
 
 

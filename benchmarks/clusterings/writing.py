@@ -10,7 +10,6 @@ import numpy as np
 from benchmark import PUBLISHED
 from matplotlib.figure import Figure
 
-from sao.reproduce.measure import training_seconds
 from sao.reproduce.rows import StudyRun, Table
 from sao.reproduce.table import NOTHING, facts_of, read_result, seeds_of, summarised, validated
 from sao.runtime.files import write_text
@@ -141,5 +140,5 @@ def _points(run: StudyRun) -> list[tuple[float, int, float]]:
         return []
     stored = Run.open(run.folder)
     last = max(row["step"] for row in stored.rows() if "time/seconds" in row)
-    each = training_seconds(stored) / last
+    each = stored.training_seconds() / last
     return [(step * each / 60, step, value) for step, value in evaluated]

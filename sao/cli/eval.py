@@ -24,6 +24,8 @@ def run(arguments: Namespace) -> None:
         raise InputError("give a run, or --features F.npz, one of the two")
     if arguments.data is not None and arguments.run is None:
         raise InputError("--data is for a run: a file of features holds its own")
+    if arguments.pretrained is not None and (arguments.run is None or arguments.metrics is not None):
+        raise InputError("--pretrained is a row beside all baselines of a run: leave out --features and --metrics")
     names = None if arguments.metrics is None else [name.strip() for name in arguments.metrics.split(",") if name.strip()]
     rows = _rows(arguments.rows)
     _minutes(arguments.budget)
@@ -68,11 +70,13 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
     import sao
     from sao.evaluation.evaluator import representations, weights_used
     from sao.evaluation.extract import extract_together
+    from sao.evaluation.pretrained import pretrained
     from sao.runtime import launch as processes
 
     model = sao.load(run.folder, weights=arguments.weights, report=warn)
     target = Path(arguments.output or _default_file(run, model.step, arguments))
     before = processes.main_only(lambda: _before(target, run))
+    other = pretrained(arguments.pretrained or "auto", model.facts.shape) if names is None else None
     dataset = _data(run, model, arguments.data)
     method = model.method_for(arguments.feature)
     facts: dict[str, Any] = {"weights": weights_used(method, arguments.weights)}
@@ -84,7 +88,19 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
     budget = _begun(plan) if names is None or of_features else None
     if budget is not None:
         untrained = model.untrained() if names is None else None
-        pairs = representations(method, dataset, plan, arguments.seed, untrained, arguments.feature, facts, extract_together)
+        pairs = representations(
+            method,
+            dataset,
+            plan,
+            arguments.seed,
+            untrained,
+            arguments.feature,
+            facts,
+            extract_together,
+            run.training_seconds(),
+            budget,
+            other,
+        )
 
     def measure() -> None:
         found = None if pairs is None else _measured(pairs, plan, arguments.seed, budget)

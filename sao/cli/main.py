@@ -115,6 +115,12 @@ def _add_use(command: AddCommand) -> None:
         default="ema",
         help="EMA weights, or as trained (default: ema)",
     )
+    evaluate.add_argument(
+        "--pretrained",
+        metavar="NAME",
+        help="network to compare with: efficientnet_lite0, timm:NAME if its weights are here, or none (default: "
+        "efficientnet_lite0 for colour images of at least 32x32 if it is installed)",
+    )
     evaluate.add_argument("--samples", type=int, default=None, help="generated samples for generation metrics")
     evaluate.add_argument("--inception", metavar="FILE", help="the standard weights for IS and FID, or: download")
     evaluate.add_argument("--seed", type=int, default=0, help=SEED)

@@ -41,6 +41,11 @@ class Budget:
             _ENDS.reset(before)
 
     @property
+    def left(self) -> float:
+        """Seconds."""
+        return self.ends - time.monotonic()
+
+    @property
     def reason(self) -> str:
         """Why something was left out."""
         return f"left out: it does not fit into the {self.minutes:g} minutes of this evaluation"

@@ -1,22 +1,26 @@
 """The one evaluator: validation, the table at the end of a run, `sao eval` and the tables of the paper all call it.
 
-All are measured on the same rows: the learnt features, and as baselines raw inputs, their PCA and the untrained network.
+All are measured on the same rows: the learnt features, and as baselines raw inputs, their PCA, the untrained network and, of images, k-means patches. A pretrained network is a reference beside them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
-from sao.data.dataset import Dataset, Images, Samples
+from sao.core import distributed
+from sao.data.dataset import Dataset, Images, Rows, Samples
 from sao.data.split import by_class
-from sao.evaluation.budget import Budget
+from sao.evaluation.budget import Budget, OutOfTime
 from sao.evaluation.extract import Function, extract, raw_inputs, raw_size
 from sao.evaluation.features import ONE_SPLIT, Features
 from sao.evaluation.html import metric_table
 from sao.evaluation.kmeans import starts_for
 from sao.evaluation.manifold import Manifold
+from sao.evaluation.patches import centroids_for, patch_features
+from sao.evaluation.pretrained import PRETRAINED, Pretrained
 from sao.evaluation.result import Metric
 from sao.evaluation.suite import check_names, computations, evaluate
 from sao.evaluation.verdict import Verdict, pca, verdict_of
@@ -24,6 +28,8 @@ from sao.methods import FeatureName, Method
 from sao.training.log import Stages
 
 LEARNT = "learnt"
+PATCHES = "patches"
+SHARE = 0.25  # of the time that is left, for the features of one reference
 RAW_CELLS = 2**25  # numbers of raw inputs that are looked at: larger images are averaged down
 RAW_COLUMNS = 768  # but not below 16x16 in colour
 Pair = tuple[Features, Features | None]  # training and test set; or all there is
@@ -62,7 +68,7 @@ SUMMARISED = Plan(
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of the learnt features by their names, those of the references as raw/NAME, pca/NAME and untrained/NAME."""
+    """Metrics of the learnt features by their names, those of the references as raw/NAME, pca/NAME, patches/NAME and so on."""
 
     metrics: list[Metric]
     verdict: Verdict | None
@@ -92,9 +98,13 @@ class ChosenRows:
 
     def pair(self, of: Callable[[Samples, np.ndarray], np.ndarray], facts: Mapping[str, Any]) -> Pair:
         """What a function makes of these rows, with what the protocol must say of it."""
+        return self.of_values([of(part, rows) for part, rows in zip(self.parts, self.rows, strict=True)], facts)
+
+    def of_values(self, values: Sequence[Any], facts: Mapping[str, Any]) -> Pair:
+        """Values (n, d) of the rows of each part."""
         found = [
-            Features(of(part, rows), labels, {**facts, "split": split})
-            for part, rows, labels, split in zip(self.parts, self.rows, self.labels, self.splits, strict=True)
+            Features(part, labels, {**facts, "split": split})
+            for part, labels, split in zip(values, self.labels, self.splits, strict=True)
         ]
         return found[0], (found[1] if len(found) == 2 else None)
 
@@ -105,6 +115,20 @@ class ChosenRows:
             feature += "" if size == self.parts[0].shape[1:] else f", averaged to {size[0]}x{size[1]}"
         facts = {**facts, "feature": feature, "weights": "none"}
         return self.pair(lambda part, rows: raw_inputs(part, rows, columns), facts)
+
+    def patches(self, seconds: float, facts: Mapping[str, Any], seed: int = 0) -> Pair:
+        """K-means patches of images, with as many centroids as so many seconds allow, at least 256."""
+        values, more = patch_features(self.images, centroids_for(seconds, sum(map(len, self.rows))), seed)
+        return self.of_values(values, {**facts, **more})
+
+    def pretrained(self, network: Pretrained, device: torch.device, seconds: float, facts: Mapping[str, Any]) -> Pair:
+        values, more = network.features(self.images, device, seconds)
+        return self.of_values(values, {**facts, **more})
+
+    @property
+    def images(self) -> list[tuple[Rows, np.ndarray]]:
+        """Pixels and row numbers of each part; none of vectors."""
+        return [(part.pixels, rows) for part, rows in zip(self.parts, self.rows, strict=True) if isinstance(part, Images)]
 
     @property
     def raw_columns(self) -> int:
@@ -121,10 +145,15 @@ def representations(
     feature: FeatureName = "backbone",
     facts: Mapping[str, Any] | None = None,
     extract: Callable[..., np.ndarray] = extract,
+    seconds: float = 0.0,
+    budget: Budget | None = None,
+    pretrained: Pretrained | None = None,
 ) -> dict[str, Pair]:
     """What is to be measured, by name: the learnt features and, where there is an untrained network, all references.
 
-    `extract` is a function of that kind, to share the work among processes.
+    `extract` is a function of that kind, to share the work among processes. `seconds` are those that training took: k-means
+    patches take as long. A reference of images that does not fit into the budget is left out, and the protocol of the learnt
+    features says so.
     """
     chosen, facts = ChosenRows.of(data, plan.rows, seed), facts or {}
     device = next(p.device for p in method.parameters() if p.device.type != "meta")  # where only a part of it is in memory
@@ -136,12 +165,27 @@ def representations(
     if untrained is None:
         return {LEARNT: learnt}
     raw = chosen.raw(chosen.raw_columns, facts)
-    return {
+    found = {
         LEARNT: learnt,
         "raw": raw,
         "pca": pca(*raw, components=learnt[0].values.shape[1]),
         "untrained": features(untrained.representation(feature), {"feature": feature, "weights": "untrained"}),
     }
+    if not chosen.images or not distributed.is_main():  # the first process alone measures
+        return found
+    budget = budget or Budget()
+    more: dict[str, Callable[[], Pair]] = {PATCHES: lambda: chosen.patches(min(seconds, budget.left * SHARE), facts, seed)}
+    if pretrained is not None:
+        more[PRETRAINED] = lambda: chosen.pretrained(pretrained, device, budget.left * SHARE, facts)
+    for name, compute in more.items():
+        try:
+            with budget.computation():
+                found[name] = compute()
+        except OutOfTime:
+            for split in learnt:
+                if split is not None:
+                    split.protocol.setdefault("left_out", {})[name] = budget.reason
+    return found
 
 
 def measure(

@@ -138,4 +138,4 @@ def efficientnet_lite0(size: int = 128, device: torch.device = torch.device("cpu
 
 def _require(module: str, package: str) -> None:
     if importlib.util.find_spec(module) is None:
-        raise InputError(f"generation metrics need {package}: pip install 'sao[metrics]'")
+        raise InputError(f"{package} is not installed: pip install 'sao[metrics]'")

@@ -141,6 +141,8 @@ def as_grid(metrics: Iterable[Metric], ours: str = "learnt", width: int = 110) -
             if "caution" in metric.protocol and name not in reasons.setdefault(metric.protocol["caution"], []):
                 reasons[metric.protocol["caution"]].append(name)
     cautions = [f"{UNMEASURED} {', '.join(unmeasured)}: {reason}" for reason, unmeasured in reasons.items()]
+    left_out = next((found[names[0]].protocol.get("left_out", {}) for found in values.values()), {})
+    cautions += [f"{UNMEASURED} {name}: {reason}" for name, reason in left_out.items()]
     return "\n".join(["\n\n".join(tables), *cautions])
 
 

@@ -1,4 +1,7 @@
-"""Is this embedding better than the baselines? The same metrics on raw inputs, their PCA and the untrained network."""
+"""Is this embedding better than the baselines: raw inputs, their PCA, the untrained network and k-means patches?
+
+A pretrained network saw other data, and labels: it is no baseline, but the verdict says whether it is the better choice.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +16,7 @@ from sao.errors import InputError
 from sao.evaluation.comparison import Comparison, compare
 from sao.evaluation.features import Features
 from sao.evaluation.inputs import principal
+from sao.evaluation.pretrained import PRETRAINED
 from sao.evaluation.result import Metric
 from sao.evaluation.suite import UNLABELLED, evaluate
 
@@ -57,7 +61,7 @@ def judge(
 def verdict_of(metrics: Sequence[Metric]) -> Verdict:
     """What metrics of features and, as `reference/metric`, of their references say together."""
     table = {metric.name: metric for metric in metrics}
-    references = list(dict.fromkeys(name.split("/")[0] for name in table if "/" in name))
+    references = [name for name in dict.fromkeys(key.split("/")[0] for key in table if "/" in key) if name != PRETRAINED]
     if not references:
         raise InputError("there is nothing to compare with: measure raw inputs or an untrained network too")
     judged = [name for name in JUDGED if name in table]
@@ -72,7 +76,7 @@ def verdict_of(metrics: Sequence[Metric]) -> Verdict:
     ]
     noted = {one.metric: _noted(table[one.metric], one, len(able)) for one in found}
     better, sentence = _with_labels(found, references)
-    return Verdict(better, sentence, [noted.get(metric.name, metric) for metric in metrics])
+    return Verdict(better, sentence + _beside_pretrained(table, able), [noted.get(metric.name, metric) for metric in metrics])
 
 
 def claim_of(sentence: str) -> tuple[str, str]:
@@ -129,6 +133,26 @@ def _with_labels(found: Sequence[Comparison], references: Sequence[str]) -> tupl
         f"Not settled: {coarse[0].samples} held-out samples are too few to say whether this embedding is better than {against}"
         f"{equal}. Differences below about {least:.2f} cannot be seen with so few: hold out more."
     )
+
+
+def _beside_pretrained(table: Mapping[str, Metric], judged: Sequence[str]) -> str:
+    """Whether the network that somebody else trained is the better choice; nothing where there is none."""
+    theirs = {name: table[f"{PRETRAINED}/{name}"] for name in judged if _measured(table.get(f"{PRETRAINED}/{name}"))}
+    if not theirs:
+        return ""
+    found = [compare(table[name], {PRETRAINED: other}, comparisons=len(theirs)) for name, other in theirs.items()]
+    network = f"the {next(iter(theirs.values())).protocol.get('feature', PRETRAINED)}, trained elsewhere on other images"
+    ours, better = (
+        ", ".join(f"{WORDS[one.metric]} {one.theirs:.3f} against {one.ours:.3f}" for one in found if one.decided and gains(one))
+        for gains in (lambda one: one.difference > 0, lambda one: one.difference < 0)
+    )
+    if better and not ours:
+        return f" A pretrained network is the better choice here ({network}): {better}."
+    if better:
+        return f" A pretrained network ({network}) is better in part: {better}; but worse at {ours}."
+    if ours:
+        return f" It is better than a pretrained network too ({network}): {ours}."
+    return f" A pretrained network ({network}) is neither better nor worse, measurably."
 
 
 def _text(one: Comparison) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,7 +16,7 @@ IMAGES = 2000  # of which patches are taken
 
 
 class TrainingData(Protocol):
-    """The training part, as `Method.refresh` may read it."""
+    """The training set, as `Method.refresh` may read it."""
 
     def __len__(self) -> int: ...
 
@@ -50,11 +51,12 @@ def patch_filters(images: Tensor, weight: Tensor, patch: int, seed: int) -> Tens
     """
     pixels = images.add(1).mul(127.5).permute(0, 2, 3, 1).cpu().numpy()
     size = weight.shape[-1] * patch
-    fitted = Patches.fit(pixels, len(weight), seed, size)
+    rows = np.arange(len(pixels))
+    fitted = Patches.fit(pixels, rows, len(weight), seed, size)
     filters = fitted.centroids @ fitted.whitening
     filters = filters - filters.mean(dim=1, keepdim=True)  # of a patch without its mean
     random = F.pixel_shuffle(weight.cpu().float(), patch).flatten(1)
-    patches = random_patches(pixels, size, seed)
+    patches = random_patches(pixels, rows, size, seed)
     before, after = ((patches @ rows.mT).var(dim=0).mean() for rows in (random, filters))
     scaled = filters * (before / after).sqrt()
     return F.pixel_unshuffle(scaled.unflatten(1, (-1, size, size)), patch)

@@ -10,11 +10,9 @@ from torch.nn import functional as F
 from sao.errors import InputError
 from sao.networks import Encoder
 
-CELLS = 2  # a map is averaged to so many cells a side
-
 
 def with_stages(network: nn.Module, features: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-    """(n, b + 4 · sum of the stages' widths): the features, and the last map of every stage averaged to 2x2.
+    """(n, b + cells · widths of the stages): the features, and the last map of every stage averaged to 4x4 or 2x2.
 
     The maps are those of whichever encoders inside the network the features come from.
     """
@@ -33,4 +31,10 @@ def with_stages(network: nn.Module, features: Callable[[Tensor], Tensor], inputs
     if not maps:
         raise InputError("feature layers is for encoders that make maps of an image in stages: use backbone or embedding")
     ends = [earlier for earlier, later in pairwise(maps) if earlier.shape != later.shape] + maps[-1:]
-    return torch.cat([last, *(F.adaptive_avg_pool2d(stage, CELLS).flatten(1).to(last) for stage in ends)], dim=1)
+    return torch.cat([last, *(F.adaptive_avg_pool2d(stage, cells(stage)).flatten(1).to(last) for stage in ends)], dim=1)
+
+
+def cells(stage: Tensor) -> int:
+    """Cells a side that a map (n, c, h, w) is averaged to: 4 for maps of at least 8x8, else 2, and 1 for a map of one pixel."""
+    side = min(stage.shape[2:])
+    return 4 if side >= 8 else min(2, side)

@@ -1,9 +1,7 @@
 """Everything that is known of a finished run, as numbers with their protocols."""
 
-import statistics
 import warnings
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -60,8 +58,12 @@ def _plan(run: StudyRun) -> Plan:
 
 def _representation(run: StudyRun, method: Method, dataset: Dataset, plan: Plan) -> dict[str, Pair]:
     seed, facts = run.config.seed, {"weights": weights_used(method)}
-    if run.row.kind == "raw":
-        return {LEARNT: ChosenRows.of(dataset, plan.rows, seed).raw(columns=None, facts={})}
+    chosen = ChosenRows.of(dataset, plan.rows, seed)
+    match run.row.kind:
+        case "raw":
+            return {LEARNT: chosen.raw(columns=None, facts={})}
+        case "patches":
+            return {LEARNT: chosen.patches(seconds=0, facts={}, seed=seed)}
     return representations(method, dataset, plan, seed, facts=facts)
 
 
@@ -81,7 +83,7 @@ def _generation(run: StudyRun, method: Method, dataset: Dataset) -> list[Metric]
 def _costs(run: StudyRun, method: Method) -> list[Metric]:
     device = next(method.parameters()).device
     facts = {"device": device.type, "threads": torch.get_num_threads(), "machine": processor_name()}
-    found = [Metric("minutes", training_seconds(Run.open(run.folder)) / 60, None, facts)]
+    found = [Metric("minutes", Run.open(run.folder).training_seconds() / 60, None, facts)]
     encoder = next((module for module in method.modules() if isinstance(module, Encoder)), None)
     if encoder is not None:
         found.append(Metric("parameters_encoder", sum(p.numel() for p in encoder.parameters())))
@@ -89,13 +91,6 @@ def _costs(run: StudyRun, method: Method) -> list[Metric]:
         trained = sum(p.numel() for group in optimiser.param_groups for p in group["params"])
         found.append(Metric("parameters_g" if name == "generator" else "parameters_d", trained))
     return found
-
-
-def training_seconds(run: Run) -> float:
-    """All steps at the median time of one: evaluations on the way, and stops, where the clock begins anew, do not count."""
-    rows = [(0, 0.0), *((row["step"], row["time/seconds"]) for row in run.rows() if "time/seconds" in row)]
-    each = [(then - now) / (later - step) for (step, now), (later, then) in pairwise(rows) if then > now]
-    return rows[-1][0] * statistics.median(each)
 
 
 # --- generated images in the features of a classifier of the same data: they are too small for a network of ImageNet ------

@@ -16,7 +16,7 @@ def price_study(runs: Sequence[StudyRun], processes: int) -> None:
         if run.evaluation.exists():
             print(f"{run.name}: done already")
             continue
-        if run.row.kind in ("raw", "untrained", "pca", "same_run"):
+        if run.row.kind in ("raw", "untrained", "pca", "patches", "same_run"):
             print(f"{run.name}: nothing to train")
             continue
         as_long = f", as long as {run.row.needs}" if run.row.kind == "rival" else ""

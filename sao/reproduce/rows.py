@@ -15,7 +15,8 @@ from sao.errors import InputError
 from sao.methods import METHODS, FeatureName, MethodOptions, OtherRun
 
 Scale = Literal["cpu", "paper"]
-Kind = Literal["trained", "same_run", "reference", "untrained", "raw", "pca", "rival"]  # same_run: that of the row it needs
+# same_run: that of the row it needs
+Kind = Literal["trained", "same_run", "reference", "untrained", "raw", "pca", "patches", "rival"]
 REFERENCE = "supervised"
 WIRING = " (wiring check)"  # in the title of a row that cannot learn much in minutes: its pieces fit together, no more
 DEFAULT = Config().method.name  # of a row that names no method
@@ -108,6 +109,7 @@ def controls(scale: Scale) -> tuple[Row, ...]:
     length = {} if scale == "cpu" else {"train.epochs": "100"}
     return (
         Row("raw", "raw pixels", kind="raw"),
+        Row("patches", "k-means patches", kind="patches"),
         Row("untrained", "untrained network", {"method": "random"}, kind="untrained"),
         Row(REFERENCE, "supervised, with labels", {"method": "supervised"}, length, kind="reference"),
     )

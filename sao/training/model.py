@@ -16,11 +16,13 @@ from sao.data.dataset import Dataset, Images, Samples, Standardiser, Vectors
 from sao.data.files.objects import holds_pictures, readable
 from sao.data.files.open import open_for_embedding
 from sao.errors import InputError
-from sao.evaluation.evaluator import SUMMARISED, Evaluation, measure, representations, weights_used
+from sao.evaluation.budget import Budget
+from sao.evaluation.evaluator import Evaluation, SUMMARISED, measure, representations, weights_used
 from sao.evaluation.extract import extract
 from sao.evaluation.html import table
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans
 from sao.evaluation.manifold import Manifold, check_algorithm
+from sao.evaluation.pretrained import pretrained as named_network
 from sao.methods import FeatureName, Generative, Method, Use, generative
 from sao.models import run_folder
 from sao.report.cluster_sheet import ClusterSheet
@@ -108,14 +110,27 @@ class Model:
             return self.config.build_method(self.facts.shape, self.facts.samples, self.facts.classes).to(self.device).eval()
 
     def evaluate(
-        self, data: Dataset | Samples, seed: int = 0, feature: FeatureName = "backbone", manifold: Manifold = "spectral"
+        self,
+        data: Dataset | Samples,
+        seed: int = 0,
+        feature: FeatureName = "backbone",
+        manifold: Manifold = "spectral",
+        pretrained: str = "none",
     ) -> Evaluation:
-        """The features beside the baselines, by the one evaluator; in a notebook a table."""
+        """The features beside the baselines, by the one evaluator; in a notebook a table.
+
+        `pretrained` names a network that is measured too: efficientnet_lite0, or timm:NAME where its weights are at hand.
+        """
         check_feature(feature)
         check_algorithm(manifold)
+        other = named_network(pretrained, self.facts.shape)
         untrained, learnt, plan = self.untrained(), self.method_for(feature), replace(SUMMARISED, manifold=manifold)
-        facts = {"weights": weights_used(learnt)}
-        return measure(representations(learnt, data, plan, seed, untrained, feature, facts), plan, seed)
+        facts, budget = {"weights": weights_used(learnt)}, Budget(plan.minutes)
+        seconds = 0.0 if self._parts is None else Run(self._parts.path.parents[1]).training_seconds()
+        found = representations(
+            learnt, data, plan, seed, untrained, feature, facts, seconds=seconds, budget=budget, pretrained=other
+        )
+        return measure(found, plan, seed, budget=budget)
 
     def _repr_html_(self) -> str:
         """For a notebook: what was trained on what."""

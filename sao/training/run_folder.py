@@ -1,9 +1,11 @@
 """The folder of a run: what is where, and who may write there."""
 
 import json
+import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,16 @@ class Run:
 
     def rows(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in read_text(self.metrics, most=None).splitlines()]
+
+    def training_seconds(self) -> float:
+        """All steps at the median time of one: evaluations on the way, and stops, where the clock begins anew, do not count.
+
+        0 where nothing was logged: a copy comes without its metrics.
+        """
+        rows = self.rows() if self.metrics.exists() else []
+        times = [(0, 0.0), *((row["step"], row["time/seconds"]) for row in rows if "time/seconds" in row)]
+        each = [(then - now) / (later - step) for (step, now), (later, then) in pairwise(times) if then > now]
+        return times[-1][0] * statistics.median(each) if each else 0.0
 
 
 def check_free(folder: Path, overwrite: bool = False) -> None:

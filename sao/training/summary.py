@@ -29,7 +29,7 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
         log.say(f"evaluation    {limit}; metrics that do not fit are left out and named")
     stages = Stages("evaluating")
     try:
-        found = interruptible(lambda: _evaluated(config, dataset, method, stages))
+        found = interruptible(lambda: _evaluated(run, config, dataset, method, stages))
     finally:
         stages.end()
     log.check(config.steps_for(len(dataset.train)))
@@ -94,7 +94,7 @@ def refreshed(run: Run, model: Model, dataset: Dataset) -> Path | None:
     return target
 
 
-def _evaluated(config: Config, dataset: Dataset, method: Method, stages: Stages) -> Evaluation:
+def _evaluated(run: Run, config: Config, dataset: Dataset, method: Method, stages: Stages) -> Evaluation:
     device = next(method.parameters()).device
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said when the run began
@@ -102,5 +102,7 @@ def _evaluated(config: Config, dataset: Dataset, method: Method, stages: Stages)
     facts = {"weights": weights_used(method)}
     stages("features")
     budget = Budget(config.log.evaluate_minutes)
-    found = representations(method, dataset, SUMMARISED, config.seed, untrained, facts=facts)
+    found = representations(
+        method, dataset, SUMMARISED, config.seed, untrained, facts=facts, seconds=run.training_seconds(), budget=budget
+    )
     return measure(found, SUMMARISED, config.seed, stages, budget)

@@ -4,17 +4,21 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import tiny
 import torch
 
-from sao.data.dataset import Dataset, Images
+from sao.data.dataset import Dataset, Images, Vectors
+from sao.evaluation.budget import Budget
 from sao.evaluation.evaluator import (
     LEARNT,
+    PATCHES,
     SUMMARISED,
     VALIDATED,
+    ChosenRows,
     Plan,
     chosen_rows,
     measure,
@@ -23,6 +27,8 @@ from sao.evaluation.evaluator import (
     weights_used,
 )
 from sao.evaluation.extract import raw_inputs
+from sao.evaluation.patches import SECONDS
+from sao.evaluation.result import as_grid
 from sao.runtime.interrupt import interruptible
 from sao.training.log import Stages
 
@@ -42,7 +48,7 @@ FEW = Plan(("svm", "knn5", "effective_rank"), rows=150)
 def test_every_representation_is_measured_on_the_same_rows_and_says_how_many():
     method = tiny.method()
     found = representations(method, tiny.dataset(), FEW, seed=3, untrained=tiny.method(seed=1), facts={"weights": "ema"})
-    assert list(found) == [LEARNT, "raw", "pca", "untrained"]
+    assert list(found) == [LEARNT, "raw", "pca", "untrained", "patches"]
     for train, test in found.values():
         assert test is not None
         np.testing.assert_array_equal(train.labels, found[LEARNT][0].labels)
@@ -74,6 +80,33 @@ def test_the_untrained_network_is_asked_for_the_same_kind_of_features():
     np.testing.assert_array_equal(untrained.values, learnt.values)
     assert learnt.values.shape[1] > tiny.method().features(tiny.batch().inputs).shape[1]
     assert untrained.protocol["feature"] == "layers"
+
+
+def test_patches_have_as_many_centroids_as_training_had_time_for():
+    data = Images(np.random.default_rng(0).integers(0, 256, (60, 12, 12, 1), dtype=np.uint8))
+    chosen = ChosenRows.of(data, None, 0)
+    few, more = (chosen.patches(seconds, {})[0] for seconds in (0.0, 60 * 2 * SECONDS))
+    assert [one.protocol["centroids"] for one in (few, more)] == [256, 512]
+    assert [one.values.shape for one in (few, more)] == [(60, 1024), (60, 2048)]
+    assert few.protocol["patch"] == 6
+    assert few.protocol["feature"] == "k-means patches of 6x6, 256 centroids"
+    assert 0 <= few.protocol["seconds"] < 60
+
+
+def test_vectors_have_no_patches():
+    data = Vectors(np.random.default_rng(0).standard_normal((60, 3)).astype(np.float32), np.arange(60) % 2)
+    method = tiny.config(encoder="perceptron", method="random").build_method((3,), 60, 2)
+    assert list(representations(method, data, FEW, untrained=method)) == [LEARNT, "raw", "pca", "untrained"]
+
+
+def test_patches_that_do_not_fit_into_the_budget_are_left_out_and_named():
+    budget = Budget(1e-9)
+    found = representations(tiny.method(), tiny.dataset(), FEW, untrained=tiny.method(), budget=budget)
+    assert PATCHES not in found
+    evaluation = measure(found, replace(FEW, metrics=("knn5",)))
+    assert evaluation.verdict is not None
+    assert PATCHES not in evaluation.verdict.sentence
+    assert f"– patches: {budget.reason}" in as_grid(evaluation.metrics).splitlines()
 
 
 def test_chosen_rows_keep_every_class():
@@ -134,7 +167,7 @@ def test_weights_are_called_ema_only_where_there_are_some():
 def test_what_does_not_fit_into_the_minutes_is_left_out_and_named():
     plan = Plan(("svm", "knn5", "effective_rank"), rows=150, minutes=1e-9, strict=True)
     found = measure(representations(tiny.method(), tiny.dataset(), plan, untrained=tiny.method(seed=1)), plan)
-    assert len(found.metrics) == 12
+    assert len(found.metrics) == 15
     assert {metric.protocol["caution"] for metric in found.metrics} == {
         "left out: it does not fit into the 1e-09 minutes of this evaluation"
     }

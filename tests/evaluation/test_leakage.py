@@ -19,6 +19,7 @@ from sao.evaluation.features import Features
 from sao.evaluation.folds import fold_of
 from sao.evaluation.inputs import Columns, Task
 from sao.evaluation.memorisation import memorised
+from sao.evaluation.patches import Patches, patch_features
 from sao.evaluation.suite import DEFAULT, SUPERVISED, evaluate
 from sao.evaluation.svm import linear_svm
 from sao.evaluation.verdict import PCA, pca
@@ -90,7 +91,7 @@ def fitted(monkeypatch) -> list:
 def test_every_metric_is_fitted_without_the_test_split_or_says_why_it_has_none():
     assert set(DEFAULT) == {*SUPERVISED, *TRANSDUCTIVE}
     assert not {*SUPERVISED} & {*TRANSDUCTIVE}
-    for function in (suite.fit, Columns.fit, PCA.fit, Task.of, fold_of):
+    for function in (suite.fit, Columns.fit, PCA.fit, Patches.fit, Task.of, fold_of):
         assert not [name for name in inspect.signature(function).parameters if "test" in name or "scored" in name]
 
 
@@ -146,6 +147,19 @@ def test_the_pca_baseline_is_that_of_the_training_rows(changed, splits):
             np.testing.assert_allclose(split.values * signs, expected.flip(1), rtol=1e-3, atol=1e-2)
 
 
+def test_patches_are_fitted_to_the_training_images_and_score_each_image_alone():
+    data = tiny.dataset()
+    train, test = (part.pixels for part in (data.train, data.test))  # pyright: ignore[reportAttributeAccessIssue]
+    rows, scored, half = np.arange(100), np.arange(60), 30
+    mixed = np.concatenate([test[:half], 255 - test[half:60]])
+    first, second = (patch_features([(train, rows), (one, scored)], 16, 0)[0] for one in (test[:60], mixed))
+    assert numbers(first[0]) == numbers(second[0])
+    assert numbers(first[1][:half].clone()) == numbers(second[1][:half].clone())
+    assert numbers(first[1]) != numbers(second[1])
+    np.testing.assert_allclose(first[0].mean(dim=0), 0, atol=1e-5)  # standardised by the training rows
+    assert first[1].mean(dim=0).abs().max() > 0.01  # and by no others
+
+
 def test_no_baseline_changes_its_training_rows_with_the_test_split():
     data = tiny.dataset()
     plan = Plan(("svm",), rows=150)
@@ -155,7 +169,7 @@ def test_no_baseline_changes_its_training_rows_with_the_test_split():
     tests = [data.test, Images(pixels, data.test.labels), Images(data.test.pixels, labels)]  # pyright: ignore[reportAttributeAccessIssue]
     untrained = tiny.method(seed=1)
     found = [representations(tiny.method(), Dataset("digits", data.train, one), plan, untrained=untrained) for one in tests]
-    assert list(found[0]) == ["learnt", "raw", "pca", "untrained"]
+    assert list(found[0]) == ["learnt", "raw", "pca", "untrained", "patches"]
     for name in found[0]:
         first, *rest = (numbers([one[name][0].values, one[name][0].labels]) for one in found)
         assert all(one == first for one in rest), name

@@ -5,19 +5,29 @@ import tiny
 import torch
 
 from sao.errors import InputError
-from sao.methods.stages import with_stages
+from sao.methods.stages import cells, with_stages
 from sao.networks import ResNet
 
 
 def test_the_last_map_of_each_stage_is_pooled_beside_the_features():
+    """To 4x4 where it has at least 8x8 pixels, else to 2x2."""
     network = ResNet(3, widths=(4, 8), blocks=(2, 1), downsample=(False, True))
     inputs = torch.randn(5, 3, 8, 8)
     found = with_stages(network, network, inputs)
     first = network.stages[:2](network.activation(network.stem(network.arranged(inputs))))
     second = network.stages[2](first)
-    pooled = [stage.unflatten(3, (2, -1)).unflatten(2, (2, -1)).mean((3, 5)).flatten(1) for stage in (first, second)]
+    assert (first.shape[2:], second.shape[2:]) == ((8, 8), (4, 4))
+    pooled = [
+        stage.unflatten(3, (side, -1)).unflatten(2, (side, -1)).mean((3, 5)).flatten(1)
+        for stage, side in ((first, 4), (second, 2))
+    ]
     torch.testing.assert_close(found, torch.cat([network(inputs), *pooled], dim=1))
     assert not any(block._forward_hooks for block in network.modules())
+
+
+@pytest.mark.parametrize(("size", "expected"), [((1, 1), 1), ((2, 2), 2), ((7, 9), 2), ((8, 8), 4), ((32, 16), 4)])
+def test_the_cells_of_a_map_follow_from_its_size_alone(size, expected):
+    assert cells(torch.zeros(1, 3, *size)) == expected
 
 
 def test_hooks_are_gone_after_an_error():

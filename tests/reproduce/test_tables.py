@@ -17,7 +17,6 @@ from sao.methods import NonFiniteError, simclr
 from sao.methods.encoders import BigGANOptions
 from sao.methods.hinge import HingeGAN
 from sao.reproduce import price, study
-from sao.reproduce.measure import training_seconds
 from sao.reproduce.rows import Row, StudyRun, chosen_rows, runs_of
 from sao.reproduce.table import VALIDATED, read_result, validated, write_curves, write_table
 from sao.reproduce.table2 import PAPER, table2
@@ -390,7 +389,7 @@ def test_minutes_are_of_all_steps_and_of_no_evaluation(tmp_path):
     # An evaluation of 100 s after step 20; stopped after step 30, then gone on with.
     seconds = [(10, 60.0), (20, 120.0), (30, 280.0), (40, 50.0), (50, 110.0)]
     run.metrics.write_text("".join(json.dumps({"step": step, "time/seconds": spent}) + "\n" for step, spent in seconds))
-    assert training_seconds(run) == pytest.approx(50 * 6)
+    assert run.training_seconds() == pytest.approx(50 * 6)
 
 
 def test_a_number_that_was_not_finite_is_left_out(tmp_path):

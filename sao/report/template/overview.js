@@ -1,6 +1,6 @@
 // What was trained on what, whether it was worth it, and every number with how it was measured.
 
-const REPRESENTATIONS = { learnt: "learnt", raw: "raw inputs", pca: "their PCA", untrained: "untrained network" };
+const REPRESENTATIONS = { learnt: "learnt", raw: "raw inputs", pca: "their PCA", untrained: "untrained network", patches: "k-means patches", pretrained: "pretrained network" };
 
 function overview(run) {
   return [element("div", { class: "overview" },
