@@ -61,7 +61,7 @@ def varied(preset: Config) -> dict[str, list[tuple[str, dict[str, Any]]]]:
         "norm": [("ceiling", {"method.norm_side": "ceiling"}), ("free", {"method.norm_weight": 0})],
         "neighbours": [("K = 5", {"method.neighbours": 5}), ("none", {"method.cluster_weight": 0})],
         "bank": [(f"{size:,}", {"method.bank": size}) for size in (method.bank // 4, 4 * method.bank)],
-        "average": [("0.9", {"method.average": 0.9}), ("0.999", {"method.average": 0.999})],
+        "ema_decay": [("0.9", {"method.ema_decay": 0.9}), ("0.999", {"method.ema_decay": 0.999})],
         "batch": [
             (f"{size}, steps {steps}", {"train.batch": size, "train.steps": steps})
             for size, steps in ((batch // 2, 2 * preset.train.steps), (2 * batch, preset.train.steps // 2))

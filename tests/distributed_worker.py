@@ -41,11 +41,11 @@ CASES: dict[str, dict[str, Any]] = {
     "genrep": {"method": "genrep", "method__view__flip": "true", "method__pairs": 40},  # seen again after two steps
     "supervised": {"method": "supervised", "method__augmentation__flip": "true", "method__augmentation__crop": 0.5},
     "simclr": {"method": "simclr", **_VIEWS, "method__optimiser__kind": "lars"},
-    "vicreg": {"method": "vicreg", **_VIEWS, "method__average": 0.9},
+    "vicreg": {"method": "vicreg", **_VIEWS, "method__ema_decay": 0.9},
     "mae": {"method": "mae", "method__mask": 0.5},
     "ddpm": {"method": "ddpm", "method__gradient_limit": 0.1},
     "byol": {"method": "byol", **_VIEWS, "method__momentum": 0.9, "method__optimiser__kind": "lars"},
-    "byol-batchnorm": {"method": "byol", **_VIEWS, "encoder__norm": "batch", "method__average": 0.9},
+    "byol-batchnorm": {"method": "byol", **_VIEWS, "encoder__norm": "batch", "method__ema_decay": 0.9},
     # The bias at the end of NNCLR's projector goes into a BatchNorm: its gradient is rounding alone, which AdamW would enlarge.
     "nnclr": {"method": "nnclr", **_VIEWS, "method__optimiser__kind": "lars"},
     "nnclr-same": {"method": "nnclr", "method__same_views": "true", **_VECTORS, "method__optimiser__kind": "lars"},

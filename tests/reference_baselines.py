@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
-from reference_step import AdamW, Average
+from reference_step import EMA, AdamW
 from torch import Tensor, nn
 
 from sao.benchmark.reference import Terms, unit
@@ -53,7 +53,7 @@ class TwoViews:
     """`network` ends in the projection; a step is told the two views of its batch, each of which passes alone."""
 
     network: nn.Module
-    average: Average | None
+    ema: EMA | None
     optimiser: Optimiser
     losses: Callable[[Tensor, Tensor], Terms]  # of the projections of both views
     gradients: dict[str, Tensor] = field(default_factory=dict)  # of the last step
@@ -63,8 +63,8 @@ class TwoViews:
         losses = self.losses(*projections)
         self.gradients = gradients(torch.stack(list(losses.values())).sum(), self.network)
         self.optimiser.step(self.network, self.gradients)
-        if self.average is not None:
-            self.average.update(self.network)
+        if self.ema is not None:
+            self.ema.update(self.network)
         logged = {**losses, "spread": spread(projections[0]), "gradient_norm": length(self.gradients)}
         return {f"network/{name}": value.detach() for name, value in logged.items()}
 
@@ -74,7 +74,7 @@ class Supervised:
     """Cross-entropy of a linear map of the features."""
 
     classifier: nn.Module
-    average: Average
+    ema: EMA
     optimiser: AdamW
     gradients: dict[str, Tensor] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ class Supervised:
         loss = cross_entropy(logits, labels)
         self.gradients = gradients(loss, self.classifier)
         self.optimiser.step(self.classifier, self.gradients)
-        self.average.update(self.classifier)
+        self.ema.update(self.classifier)
         right = [float(row.argmax() == label) for row, label in zip(logits, labels, strict=True)]
         return {
             "classifier/cross_entropy": loss.detach(),

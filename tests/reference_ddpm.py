@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 from reference_baselines import gradients, length
-from reference_step import AdamW, Average
+from reference_step import EMA, AdamW
 from torch import Tensor, nn
 
 from sao.benchmark.reference import Terms
@@ -12,10 +12,10 @@ from sao.benchmark.reference import Terms
 
 @dataclass
 class DDPM:
-    """`network` is the UNet; `limit` the longest gradient, `decay` that of the average after its first steps."""
+    """`network` is the UNet; `limit` the longest gradient, `decay` that of the EMA after its first steps."""
 
     network: nn.Module
-    average: Average
+    ema: EMA
     optimiser: AdamW
     limit: float | None
     decay: float
@@ -32,8 +32,8 @@ class DDPM:
         norm = length(self.gradients)
         shorter = 1.0 if self.limit is None or norm <= self.limit else self.limit / float(norm)
         self.optimiser.step(self.network, {name: shorter * g for name, g in self.gradients.items()})
-        self.average.decay = min(self.decay, (1 + number) / (10 + number))
-        self.average.update(self.network)
+        self.ema.decay = min(self.decay, (1 + number) / (10 + number))
+        self.ema.update(self.network)
         return {"network/noise": loss.detach(), "network/gradient_norm": norm}
 
 

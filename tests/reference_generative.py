@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from reference_baselines import gradients, length, spread
-from reference_step import AdamW, Average
+from reference_step import EMA, AdamW
 from torch import Tensor, nn
 
 Terms = dict[str, Tensor]
@@ -99,11 +99,11 @@ class SelfConditioned:
 
 @dataclass
 class StyleGAN2:
-    """`augment(images, p, purpose)` and `generate(network, player)` make a step's draws; p and the average are kept here."""
+    """`augment(images, p, purpose)` and `generate(network, player)` make a step's draws; p and the EMA are kept here."""
 
     discriminator: Player
     generator: Player
-    average: nn.Module
+    ema: nn.Module
     p: float
     batch: int
     penalty_weight: float
@@ -160,7 +160,7 @@ class StyleGAN2:
     def _follow(self, step: int) -> None:
         half_life = min(self.half_life, self.ramp * step * self.batch)
         kept = 0.0 if half_life == 0 else 2 ** (-self.batch / half_life)
-        for own, other in zip(self.average.parameters(), self.generator.network.parameters(), strict=True):
+        for own, other in zip(self.ema.parameters(), self.generator.network.parameters(), strict=True):
             own.copy_(kept * own + (1 - kept) * other)
 
 
@@ -174,8 +174,8 @@ class BigBiGAN:
     discriminator: Player
     generator: Player
     encoder: Player
-    average_generator: Average
-    average_encoder: Average
+    ema_generator: EMA
+    ema_encoder: EMA
     discriminator_steps: int
 
     def step(self, real: Tensor, draws: Callable[[str], tuple[Tensor, Tensor]]) -> Terms:
@@ -199,8 +199,8 @@ class BigBiGAN:
         for name, player in pair.items():
             player.optimiser.step(player.network, found[name])
             player.gradients.append(found[name])
-        self.average_generator.update(self.generator.network)
-        self.average_encoder.update(self.encoder.network)
+        self.ema_generator.update(self.generator.network)
+        self.ema_encoder.update(self.encoder.network)
         plain = {name: value.detach() for name, value in losses.items()}
         logged |= named("generator", {**plain, "gradient_norm": length(found["g"])})
         return logged | named("encoder", {"gradient_norm": length(found["e"])})

@@ -49,8 +49,8 @@ class AdamW:
 
 
 @dataclass
-class Average:
-    """The moving average of a network: parameters and running statistics follow it, other buffers are copied."""
+class EMA:
+    """The EMA of a network: parameters and running statistics follow it, other buffers are copied."""
 
     network: nn.Module
     decay: float
@@ -82,20 +82,20 @@ class Bank:
 
 @dataclass
 class Structural:
-    """The learner's state; networks in training mode, averages in evaluation mode, nothing shared with the product's."""
+    """The learner's state; networks in training mode, EMAs in evaluation mode, nothing shared with the product's."""
 
     settings: Settings
     discriminator: nn.Module
     generator: nn.Module
-    average_discriminator: Average
-    average_generator: Average
+    ema_discriminator: EMA
+    ema_generator: EMA
     discriminator_optimiser: AdamW
     generator_optimiser: AdamW
     bank: Bank | None
     power_steps: int = 1
     smooth_every: int = 1
     one_pass: bool = False
-    own_keys: bool = False  # of the pass of D that the losses see, instead of its average's
+    own_keys: bool = False  # of the pass of D that the losses see, instead of its EMA's
     gradients: dict[str, Tensor] = field(default_factory=dict)  # of the last step
 
     def step(self, real: Tensor, draws: Draws, step: int) -> Terms:
@@ -104,8 +104,8 @@ class Structural:
         else:
             logged, real_keys = self._discriminator_step(real, draws, step)
             logged |= self._generator_step(real, real_keys, draws)
-        self.average_discriminator.update(self.discriminator)
-        self.average_generator.update(self.generator)
+        self.ema_discriminator.update(self.discriminator)
+        self.ema_generator.update(self.generator)
         return logged
 
     def _discriminator_step(self, real: Tensor, draws: Draws, step: int) -> tuple[Terms, Tensor]:
@@ -170,8 +170,8 @@ class Structural:
         return {f"{player}/{name}": value.detach() for name, value in {**logged, "gradient_norm": length}.items()}
 
     def _keys(self, inputs: Tensor, own: Tensor) -> Tensor:
-        """From the average of D, as it was before this step, or D's own features."""
-        features = own if self.own_keys else self.average_discriminator.network(inputs)[0]
+        """From the EMA of D, as it was before this step, or D's own features."""
+        features = own if self.own_keys else self.ema_discriminator.network(inputs)[0]
         return unit(features.detach())
 
     def _pool(self, real: Tensor, keys: Tensor) -> Rows | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 from reference_baselines import Optimiser, gradients, length, spread
-from reference_step import Average
+from reference_step import EMA
 from torch import Tensor, nn
 
 from sao.benchmark.reference import Terms, unit
@@ -20,7 +20,7 @@ class Learner:
     network: nn.Module
     predictor: nn.Module
     optimisers: tuple[Optimiser, Optimiser]  # of the network and of the predictor
-    average: Average | None
+    ema: EMA | None
     partner: nn.Module | None = None  # of the network alone, or of both
     momentum: float = 0.0
     steps: int = 1  # of the whole run
@@ -49,8 +49,8 @@ class Learner:
             for (prefix, _, _), of_module in zip(learning, found, strict=True)
             for name, gradient in of_module.items()
         }
-        if self.average is not None:
-            self.average.update(self.network)
+        if self.ema is not None:
+            self.ema.update(self.network)
         self.after(number)
         self.follow(number)
         logged = {self.name: loss, "spread": spread(watched), "gradient_norm": length(self.gradients)}

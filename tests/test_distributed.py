@@ -81,7 +81,7 @@ def test_the_cases_have_something_to_compare(worlds):
 
 
 def test_a_step_takes_one_gather_a_pass_one_gradient_sum_a_player_and_the_sums_of_batchnorm(worlds):
-    norms = sum(type(module).__name__ == "BatchNorm" for module in tiny.method().modules()) // 2  # and its average
+    norms = sum(type(module).__name__ == "BatchNorm" for module in tiny.method().modules()) // 2  # and its EMA
     for rank in (0, 1):
         counts = json.loads((worlds / f"facts-2-{rank}.json").read_text())["collectives"]
         # Of each BatchNorm mean and variance: one after the other forward, for D's samples and for G's, and together backward.

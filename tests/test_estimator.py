@@ -34,7 +34,7 @@ from sao.evaluation.manifold import manifold_clusters
 from sao.methods import NonFiniteError
 from sao.methods.encoders import PerceptronOptions
 from sao.methods.structural import Structural
-from sao.networks import MovingAverage
+from sao.networks import EMA
 from sao.training.loop import Diverged
 
 # No check of scikit-learn is exempted. One of them it skips by itself: array API input, unless SCIPY_ARRAY_API is set.
@@ -257,7 +257,7 @@ def test_in_a_pipeline_and_a_grid():
     assert search.best_params_["n_clusters"] in (2, 3)
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Structural, "step"), (MemoryBank, "push"), (MovingAverage, "update")])
+@pytest.mark.parametrize(("owner", "name"), [(Structural, "step"), (MemoryBank, "push"), (EMA, "update")])
 @pytest.mark.usefixtures("table")  # torch warns of itself when it is first used in forward mode, and must not do so here
 def test_ctrl_c_keeps_what_was_learnt(monkeypatch, owner, name):
     """After the step in which it was typed, in whatever place of the step that was."""

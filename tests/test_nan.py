@@ -274,11 +274,11 @@ def test_nothing_is_measured_or_drawn_with_weights_that_overflowed(option, tmp_p
     def overflowing(self, batch, number):
         scalars = step(self, batch, number)
         if number == 1:
-            next(self.average_generator.parameters()).data.fill_(INF)
+            next(self.ema_generator.parameters()).data.fill_(INF)
         return scalars
 
     monkeypatch.setattr(Structural, "step", overflowing)
-    with pytest.raises(Diverged, match=r"^step 2: average_generator\S* became NaN or inf by the update"):
+    with pytest.raises(Diverged, match=r"^step 2: ema_generator\S* became NaN or inf by the update"):
         tiny.trained(tmp_path / "run", None, log__checkpoint_every=8, **{option: 2})
     assert not list((tmp_path / "run").rglob("step-*"))
 
@@ -388,29 +388,29 @@ def refuses(name: str, run: Path, tmp_path: Path, monkeypatch, capsys) -> str:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_run_with_one_nan_weight_is_refused(name, run, tmp_path, monkeypatch, capsys):
-    poisoned(run, "average_generator" if name in GENERATOR else "average_discriminator", NAN, rows=1)
+    poisoned(run, "ema_generator" if name in GENERATOR else "ema_discriminator", NAN, rows=1)
     said = refuses(name, run, tmp_path, monkeypatch, capsys)
-    assert "step-00000002 holds NaN or infinity in average_" in said
+    assert "step-00000002 holds NaN or infinity in ema_" in said
     assert "take another checkpoint of the run, or train again with a lower learning rate" in said
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if "csv" not in name and "auto" not in name])
 def test_a_run_whose_weights_overflow_is_refused(name, run, tmp_path, monkeypatch, capsys):
     """Finite weights, features and samples that are not."""
-    poisoned(run, "average_generator" if name in GENERATOR else "average_discriminator", 3e38)
+    poisoned(run, "ema_generator" if name in GENERATOR else "ema_discriminator", 3e38)
     said = refuses(name, run, tmp_path, monkeypatch, capsys)
     assert "samples hold NaN or infinity: the weights are broken, so take another checkpoint, or train again" in said
 
 
 def test_broken_weights_that_a_use_does_not_read_do_not_matter(run, tmp_path, monkeypatch):
-    poisoned(run, "average_generator", NAN)
+    poisoned(run, "ema_generator", NAN)
     monkeypatch.chdir(tmp_path)
     assert main(["embed", str(run), "digits", "-o", "f.npz"]) == 0
 
 
 def test_half_of_the_bits_that_overflow_are_not_kept(run, tmp_path, capsys):
     """Weights beyond 65,504: the copy would hold infinity, the run does not."""
-    poisoned(run, "average_generator", 1e5, rows=1)
+    poisoned(run, "ema_generator", 1e5, rows=1)
     assert main(["ship", str(run), "-o", str(tmp_path / "whole")]) == 0
     assert main(["ship", str(run), "-o", str(tmp_path / "half"), "--half"]) == 2
     assert "the copy differs from the run by inf of the largest value, so it was not kept: leave --half out" in (
@@ -420,7 +420,7 @@ def test_half_of_the_bits_that_overflow_are_not_kept(run, tmp_path, capsys):
 
 
 def test_a_model_and_an_estimator_refuse_too(run):
-    poisoned(run, "average_discriminator", NAN)
+    poisoned(run, "ema_discriminator", NAN)
     model = sao.load(run, device="cpu")
     for use in (
         lambda: model.embed(tiny.dataset().test),

@@ -22,7 +22,7 @@ RIVALS = {
 # Longer than the presets, whose lengths are for tables of many rows, and nearer to the paper's step than they are.
 _LONG = {
     "train.schedule": "cosine",
-    "method.keys_from": "average",
+    "method.keys_from": "ema",
     "method.smooth_every": "2",
     "log.evaluate_every": "500",
     "log.checkpoint_every": "500",
@@ -54,7 +54,7 @@ NOTES = (
     "the training part; of N2D it is UMAP and a mixture of Gaussians on the test part.",
     "ours and the untrained network are judged by their backbone features, as in the paper; features of all layers: the same "
     "networks with `--feature layers`, which adds the maps of every stage, averaged to 2x2. On MNIST, Fashion-MNIST and "
-    "CIFAR-10 ours is the preset with a cosine, more steps, keys of the averaged discriminator and a penalty in every other "
+    "CIFAR-10 ours is the preset with a cosine, more steps, keys of the EMA discriminator and a penalty in every other "
     "step.",
     "ours, twice as wide: an encoder of widths 16, 64, 128 and 256 instead of 8, 32, 64 and 128, the generator's learning rate "
     "halved, and a weak ceiling on the lengths of embeddings; as many steps, each about three times as long.",

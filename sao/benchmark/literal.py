@@ -18,7 +18,7 @@ from sao.methods.base import Batch, Context, total
 from sao.networks import Generator
 from sao.networks.cpu import portable
 
-WHOLE = {"one_pass": False, "smooth_every": 1, "keys_from": "average"}  # the paper's step, which these options make shorter
+WHOLE = {"one_pass": False, "smooth_every": 1, "keys_from": "ema"}  # the paper's step, which these options make shorter
 
 
 class Literal(structural.Structural):
@@ -32,8 +32,8 @@ class Literal(structural.Structural):
         real = self.augmentation(batch.inputs, self.seed, "discriminator", step, self.batch)
         scalars, _ = self._update_discriminator(real, step)
         scalars |= self._update_generator(real, self._keys(real), step)
-        self.average_discriminator.update(self.discriminator)
-        self.average_generator.update(self.generator)
+        self.ema_discriminator.update(self.discriminator)
+        self.ema_generator.update(self.generator)
         return scalars
 
     def _update_discriminator(self, real: Tensor, step: int):
@@ -65,7 +65,7 @@ class Literal(structural.Structural):
         return scalars
 
     def _keys(self, inputs: Tensor) -> Tensor:
-        return self.keys(inputs, inputs[:0])  # by the averaged D, which asks for nothing of D's own
+        return self.keys(inputs, inputs[:0])  # by the EMA of D, which asks for nothing of D's own
 
     @property
     def _settings(self) -> reference.Settings:

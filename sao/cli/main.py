@@ -107,7 +107,10 @@ def _add_use(command: AddCommand) -> None:
         help="how clusters along the manifold are found (default: spectral)",
     )
     evaluate.add_argument(
-        "--weights", choices=("ema", "raw"), default="ema", help="moving averages, or as trained (default: ema)"
+        "--weights",
+        choices=("ema", "raw"),
+        default="ema",
+        help="EMA weights, or as trained (default: ema)",
     )
     evaluate.add_argument("--samples", type=int, default=None, help="generated samples for generation metrics")
     evaluate.add_argument("--inception", metavar="FILE", help="the standard weights for IS and FID, or: download")

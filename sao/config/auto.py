@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from sao.config import Config, build
-from sao.config.overrides import option_names
+from sao.config.overrides import current_name, option_names
 from sao.core import distributed
 from sao.core.random import generator
 from sao.data.dataset import Dataset, Images, Samples
@@ -45,7 +45,7 @@ def choose_options_and_time(config: Config, dataset: Dataset, given: Set[str]) -
 
 def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[Config, list[str]]:
     """The same without the time, which has to be measured."""
-    given = {name.replace("-", "_") for name in given}
+    given = {current_name(name) for name in given}
     device = choose_device(config.train.device).type
     values = config.model_dump(mode="json")
     if values["encoder"] is None and (encoder := _usual_encoder(config, samples)) is not None:
@@ -257,7 +257,7 @@ def _choose_lipschitz(choose, samples: Samples, seed: int) -> None:
 
 
 def _choose_rhythm(choose, steps: int, generates: bool) -> None:
-    choose("moving average with decay {}, to fit the length", {"method.average": round(min(0.99, max(0.0, 1 - 5 / steps)), 4)})
+    choose("EMA with decay {}, to fit the length", {"method.ema_decay": round(min(0.99, max(0.0, 1 - 5 / steps)), 4)})
     pictures = {"log.sample_every": max(1, steps // 4)} if generates else {}
     choose(
         "evaluation every {} steps, a checkpoint every {}"

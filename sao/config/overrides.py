@@ -1,8 +1,11 @@
 """Options by their dotted names: the words that a person types, and what is said about a wrong one."""
 
 import difflib
+import os
+import sys
 import types
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
@@ -11,6 +14,11 @@ from pydantic.fields import FieldInfo
 
 from sao.errors import InputError
 
+# What version 0.2 called options and their values. The old words are accepted for one release, with a hint.
+RENAMED = {
+    "method.average": "method.ema_decay",
+}
+RENAMED_VALUES = {"method.keys_from": {"average": "ema"}}
 # What people call things elsewhere, and the last word of the option that it is here.
 SYNONYMS = {
     "lr": "learning_rate",
@@ -34,7 +42,7 @@ SYNONYMS = {
     "dtype": "precision",
     "fp16": "precision",
     "amp": "precision",
-    "ema": "average",
+    "ema": "ema_decay",
     "latent_dim": "latent_size",
     "z_dim": "latent_size",
     "dim": "embedding_size",
@@ -50,6 +58,36 @@ FLAGS = {
     "dataset": "--data",
     "input": "--data",
 }
+
+
+def current_name(key: str) -> str:
+    """The name of an option today, from a name with hyphens or from one of version 0.2."""
+    key = key.replace("-", "_")
+    return RENAMED.get(key, key)
+
+
+def rename(values: dict[str, Any], hint: bool = True) -> None:
+    """Bring nested values of version 0.2 to today's names, in place; `hint` says each old one on stderr."""
+    for old, new in RENAMED.items():
+        (group, name), (_, new_name) = old.split("."), new.split(".")
+        inner = values.get(group)
+        if isinstance(inner, dict) and name in inner and new_name not in inner:
+            values[group] = {new_name if key == name else key: value for key, value in inner.items()}
+            if hint:
+                _hint(old, new)
+    for option, words in RENAMED_VALUES.items():
+        group, name = option.split(".")
+        inner = values.get(group)
+        if isinstance(inner, dict) and isinstance(value := inner.get(name), str) and value in words:
+            inner[name] = words[value]
+            if hint:
+                _hint(f"{option} {value}", f"{option} {words[value]}")
+
+
+@cache  # once for each name
+def _hint(old: str, new: str) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        print(f"sao: {old} is now called {new}: the next release will not know the old name", file=sys.stderr)
 
 
 def option_names(model: type[BaseModel], values: dict[str, Any] | None = None) -> list[str]:
@@ -93,7 +131,12 @@ def models_in(annotation: Any) -> list[type[BaseModel]]:
 def set_option(model: type[BaseModel], values: dict[str, Any], key: str, text: str) -> None:
     """Change one value in a nested mapping, as a person typed it; `method` and `encoder` take the name of a member."""
     root, whole = model, values
-    key = key.replace("-", "_")
+    if (new := current_name(key)) != key.replace("-", "_"):
+        _hint(key, new)
+    key = new
+    if (word := RENAMED_VALUES.get(key, {}).get(text)) is not None:
+        _hint(f"{key} {text}", f"{key} {word}")
+        text = word
     *parents, last = key.removesuffix(".name").split(".")
     for depth, parent in enumerate(parents):
         field = model.model_fields.get(parent)

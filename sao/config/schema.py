@@ -16,7 +16,7 @@ from sao.errors import InputError
 from sao.methods import ENCODERS, METHODS, AnyMethod, Context, EncoderOptions, Method, structural
 from sao.runtime.files import read_text, write_text
 
-FORMAT = 2  # of config.yaml; 1 was written by version 0.1
+FORMAT = 3  # of config.yaml; 1 was written by version 0.1, 2 by version 0.2 with other names of options
 
 
 class Data(Strict):
@@ -152,6 +152,7 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None,
     Where the overrides name another method than the values, only what the values say of both kinds of method stays.
     """
     merged, overrides = _copied(values), overrides or {}
+    dotted.rename(merged)
     for key in sorted(overrides, key=lambda key: "." in key.removesuffix(".name")):  # names before their options
         dotted.set_option(Config, merged, key, overrides[key])
     if "method" in overrides and not any(key.startswith("encoder") for key in overrides):
@@ -189,7 +190,9 @@ def load(path: Path) -> Config:
         raise InputError(
             f"{path} was written by sao 0.1, whose options this version cannot read: use that version, or train anew"
         )
-    if written != FORMAT:
+    if written == 2:
+        dotted.rename(values, hint=False)  # nobody typed them
+    elif written != FORMAT:
         raise InputError(f"{path} has format {written!r}, and this version of sao reads format {FORMAT}")
     return build(values, origin=str(path))
 

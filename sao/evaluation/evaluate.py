@@ -178,8 +178,8 @@ def measure(
 
 
 def weights_used(method: Method, asked: str = "ema") -> str:
-    """What a protocol says of the weights: a method without a moving average has none to use."""
-    return asked if method.averaged else "raw"
+    """What a protocol says of the weights: a method without an EMA has raw weights only."""
+    return asked if method.has_ema else "raw"
 
 
 def chosen_rows(n: int, labels: np.ndarray | None, limit: int | None, seed: int) -> np.ndarray:

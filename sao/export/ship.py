@@ -1,4 +1,4 @@
-"""A run as a small folder for others: averages only, no path of this machine, and a card that says what it is."""
+"""A run as a small folder for others: EMA weights only, no path of this machine, and a card that says what it is."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def card_of(run: Run, model: Model, config: Config, licence: str) -> str:
     lines = [
         f"# {config.method.name} on {facts.name}, {shape}",
         "",
-        f"Written by `sao ship` (sao {__version__}): the moving averages after step {model.step}, for embedding, "
+        f"Written by `sao ship` (sao {__version__}): the EMA weights after step {model.step}, for embedding, "
         "clustering and sampling. It cannot be trained further.",
         "",
         f"- data: {DATA.get(config.data.source, facts.name)}; {facts.samples} training samples of {shape}, labels not seen",

@@ -19,7 +19,7 @@ from sao.methods.compiled import Compiled, Function, as_it_is
 from sao.methods.encoders import AnyEncoderOptions, EncoderOptions
 from sao.methods.health import Health
 from sao.methods.stages import with_stages
-from sao.networks import Encoder, MovingAverage
+from sao.networks import EMA, Encoder
 from sao.networks.cpu import portable
 
 Scalars = dict[str, Tensor]
@@ -205,15 +205,15 @@ class Method(nn.Module, ABC):
         return self.features(inputs)
 
     @property
-    def averaged(self) -> bool:
-        """Whether features come from a moving average of what is trained."""
-        return any(isinstance(child, MovingAverage) for child in self.children())
+    def has_ema(self) -> bool:
+        """Whether features come from an EMA of the trained network."""
+        return any(isinstance(child, EMA) for child in self.children())
 
     def use_raw_weights(self) -> None:
-        """Let features and samples come from the trained networks themselves instead of their moving averages."""
+        """Let features and samples come from the trained networks themselves instead of their EMAs."""
         for name, child in self.named_children():
-            if isinstance(child, MovingAverage):  # average_X follows X
-                child.network.load_state_dict(getattr(self, name.removeprefix("average_")).state_dict())
+            if isinstance(child, EMA):  # ema_X follows X
+                child.network.load_state_dict(getattr(self, name.removeprefix("ema_")).state_dict())
 
     def update(self, name: str, losses: Scalars, diagnostics: Scalars) -> Scalars:
         """Step an optimiser with the gradients of all processes, unless a term is not finite; the scalars to log.

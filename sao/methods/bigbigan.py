@@ -18,7 +18,7 @@ from sao.methods.encoders import GeneratorOptions, encoder_for, image_shape
 from sao.methods.optimisers import AdamW
 from sao.methods.players import frozen, images_only, normal_rows
 from sao.methods.two_view import spread
-from sao.networks import MovingAverage
+from sao.networks import EMA
 from sao.networks.bigbigan import ImageTower, JointDiscriminator, LatentEncoder
 
 SCORES: tuple[str, ...] = ("image", "latent", "joint")
@@ -57,8 +57,8 @@ class Options(MethodOptions):
     )
     generator_optimiser: GeneratorAdam = Field(default=GeneratorAdam(), description="how the generator is updated")
     encoder_optimiser: EncoderAdam = Field(default=EncoderAdam(), description="how the encoder is updated")
-    average: Decay = Field(
-        default=0.99, description="decay of the moving averages of encoder and generator, which are what is used later"
+    ema_decay: Decay = Field(
+        default=0.99, description="decay of the EMAs of encoder and generator, which give features and samples"
     )
     augmentation: Augmentation = Field(default=Augmentation(), description="of the real images")
 
@@ -69,9 +69,9 @@ class Options(MethodOptions):
 
 class BigBiGAN(Generative):
     headline = ("discriminator/joint", "generator/joint")
-    features_with = ("average_encoder.network.backbone",)
-    embeddings_with = ("average_encoder",)
-    decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
+    features_with = ("ema_encoder.network.backbone",)
+    embeddings_with = ("ema_encoder",)
+    decodes_with: ClassVar[tuple[str, ...]] = ("ema_generator",)
 
     def __init__(self, options: Options, context: Context) -> None:
         super().__init__()
@@ -82,8 +82,8 @@ class BigBiGAN(Generative):
         self.generator = options.generator.build(context.shape)
         tower = ImageTower(size, channels, options.width)
         self.discriminator = JointDiscriminator(tower, latent_size, options.joint_width, options.joint_depth)
-        self.average_encoder = MovingAverage(self.encoder, options.average)
-        self.average_generator = MovingAverage(self.generator, options.average)
+        self.ema_encoder = EMA(self.encoder, options.ema_decay)
+        self.ema_generator = EMA(self.generator, options.ema_decay)
         self.latent_shape = (latent_size,)
         self.options, self.batch, self.seed = options, context.batch, context.seed
         self.optimisers = {
@@ -100,8 +100,8 @@ class BigBiGAN(Generative):
         for turn in range(self.options.discriminator_steps):
             scalars = self._update_discriminator(real, f"discriminator {turn}", step)
         scalars |= self._update_generator_and_encoder(real, step)
-        self.average_generator.update(self.generator)
-        self.average_encoder.update(self.encoder)
+        self.ema_generator.update(self.generator)
+        self.ema_encoder.update(self.encoder)
         return scalars
 
     def _update_discriminator(self, real: Tensor, purpose: str, step: int) -> Scalars:
@@ -148,7 +148,7 @@ class BigBiGAN(Generative):
 
     @torch.no_grad()
     def features(self, inputs: Tensor) -> Tensor:
-        return self.average_encoder.network.features(inputs)  # pyright: ignore[reportCallIssue]
+        return self.ema_encoder.network.features(inputs)  # pyright: ignore[reportCallIssue]
 
     @torch.no_grad()
     def embeddings(self, inputs: Tensor) -> Tensor:
@@ -156,8 +156,8 @@ class BigBiGAN(Generative):
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
         """The most probable latent."""
-        return self.average_encoder.network(inputs)[0]
+        return self.ema_encoder.network(inputs)[0]
 
     @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
-        return self.average_generator.network(latents)
+        return self.ema_generator.network(latents)

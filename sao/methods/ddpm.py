@@ -17,7 +17,7 @@ from sao.methods.diffusion import TIMES, Diffusion, Variance, ways_back
 from sao.methods.encoders import UNetOptions
 from sao.methods.optimisers import AdamW
 from sao.methods.players import normal_rows
-from sao.networks import MovingAverage
+from sao.networks import EMA
 from sao.networks.unet import UNet
 
 
@@ -33,9 +33,9 @@ class Options(MethodOptions):
     generates: ClassVar[bool] = True
     optimiser: Optimiser = Field(default=Optimiser(), description="how the network is updated")
     gradient_limit: PositiveFloat | None = Field(default=1.0, description="gradients that are longer are shortened to this")
-    average: Decay = Field(
+    ema_decay: Decay = Field(
         default=0.9999,
-        description="decay of the moving average of the network, which is what is used later; it is less in the first steps",
+        description="decay of the EMA of the network, which gives features and samples; less in the first steps",
     )
     feature_time: Annotated[Int, Field(ge=1, le=TIMES)] = Field(
         default=11, description=f"by how many of the {TIMES} steps an image is noised before its features are taken"
@@ -58,13 +58,13 @@ class Options(MethodOptions):
 
 class DDPM(Generative):
     headline = ("network/noise",)
-    features_with = ("average_network", "diffusion", "feature_noise")
-    decodes_with: ClassVar[tuple[str, ...]] = ("average_network", "diffusion")
+    features_with = ("ema_network", "diffusion", "feature_noise")
+    decodes_with: ClassVar[tuple[str, ...]] = ("ema_network", "diffusion")
     feature_noise: Tensor
 
     def __init__(self, network: UNet, options: Options, context: Context) -> None:
         super().__init__()
-        self.network, self.average_network = network, MovingAverage(network, options.average)
+        self.network, self.ema_network = network, EMA(network, options.ema_decay)
         self.diffusion = Diffusion()
         self.options, self.batch, self.seed = options, context.batch, context.seed
         self.augmentation, self.latent_shape = options.augmentation, context.shape
@@ -87,8 +87,8 @@ class DDPM(Generative):
             predicted = self.network.predicted_noise(noised, times, draw, network).to(images.dtype)
         mine = (noise - predicted).square().flatten(1).mean(1)
         scalars = self.backward_and_update("network", {"noise": distributed.gather(mine, self.batch).mean()}, {})
-        self.average_network.decay = min(self.options.average, (1 + step) / (10 + step))
-        self.average_network.update(self.network)
+        self.ema_network.decay = min(self.options.ema_decay, (1 + step) / (10 + step))
+        self.ema_network.update(self.network)
         return scalars
 
     def compile_passes(self) -> None:
@@ -107,7 +107,7 @@ class DDPM(Generative):
 
     @property
     def _used(self) -> UNet:
-        network = self.average_network.network
+        network = self.ema_network.network
         assert isinstance(network, UNet)
         return network
 

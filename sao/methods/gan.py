@@ -1,4 +1,4 @@
-"""What every GAN here shares: two players that take turns, their moving averages and latents.
+"""What every GAN here shares: two players that take turns, their EMAs and latents.
 
 One step is one update of D and one of G. A subclass says what the losses are. They are computed from the gathered global batch
 (see sao.core.distributed), and every random draw is a function of (seed, purpose, step, row).
@@ -20,7 +20,7 @@ from sao.methods.discriminator_passes import DiscriminatorPasses, EmbeddedBatch
 from sao.methods.encoders import GeneratorOptions
 from sao.methods.optimisers import AdamW, DecayedAdamW
 from sao.methods.players import frozen, normal_rows
-from sao.networks import Discriminator, Generator, MovingAverage
+from sao.networks import EMA, Discriminator, Generator
 
 
 class AdversarialOptions(MethodOptions):
@@ -28,9 +28,7 @@ class AdversarialOptions(MethodOptions):
     generator: GeneratorOptions = Field(default=GeneratorOptions(), description="the network that makes samples")
     discriminator_optimiser: DecayedAdamW = Field(default=DecayedAdamW(), description="how the discriminator is updated")
     generator_optimiser: AdamW = Field(default=AdamW(), description="how the generator is updated")
-    average: Decay = Field(
-        default=0.99, description="decay of the moving averages of both networks, which are what is used later"
-    )
+    ema_decay: Decay = Field(default=0.99, description="decay of the EMAs of both networks, which give features and samples")
     micro_batch: PositiveInt | None = Field(
         default=None, description="pass at most this many samples through the discriminator at a time; the gradient is the same"
     )
@@ -62,9 +60,9 @@ class Side(NamedTuple):
 
 
 class Adversarial(DiscriminatorPasses):
-    features_with = ("average_discriminator.network.encoder",)
-    embeddings_with = ("average_discriminator",)
-    decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
+    features_with = ("ema_discriminator.network.encoder",)
+    embeddings_with = ("ema_discriminator",)
+    decodes_with: ClassVar[tuple[str, ...]] = ("ema_generator",)
     zero_sum = False  # whether D's losses, as functions of the generated samples, are those of G with the sign turned
 
     def __init__(
@@ -74,8 +72,8 @@ class Adversarial(DiscriminatorPasses):
         self.discriminator, self.generator = discriminator, generator
         if isinstance(generator, Generator):  # the one for vectors has little to remember
             generator.frugal = options.micro_batch is not None
-        self.average_discriminator = MovingAverage(discriminator, options.average)
-        self.average_generator = MovingAverage(generator, options.average)
+        self.ema_discriminator = EMA(discriminator, options.ema_decay)
+        self.ema_generator = EMA(generator, options.ema_decay)
         self.latent_shape = (options.generator.latent_size,)
         self.augmentation, self.augment_generated = options.augmentation, options.augment_generated
         self.micro_batch, self.one_pass = options.micro_batch, options.one_pass
@@ -126,8 +124,8 @@ class Adversarial(DiscriminatorPasses):
             scalars, real_keys = self._update_discriminator(real, step)
             scalars |= self._update_generator(real, real_keys, step)
         with record_function("phase/optimiser"):
-            self.average_discriminator.update(self.discriminator)
-            self.average_generator.update(self.generator)
+            self.ema_discriminator.update(self.discriminator)
+            self.ema_generator.update(self.generator)
         return scalars
 
     def _update_discriminator(self, real: Tensor, step: int) -> tuple[Scalars, Tensor]:
@@ -255,15 +253,15 @@ class Adversarial(DiscriminatorPasses):
 
     @torch.no_grad()
     def features(self, inputs: Tensor) -> Tensor:
-        return self.average_discriminator.network.features(inputs)  # pyright: ignore[reportCallIssue]
+        return self.ema_discriminator.network.features(inputs)  # pyright: ignore[reportCallIssue]
 
     @torch.no_grad()
     def embeddings(self, inputs: Tensor) -> Tensor:
-        return self.average_discriminator.network(inputs)[1]
+        return self.ema_discriminator.network(inputs)[1]
 
     @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
-        return self.average_generator.network(latents)
+        return self.ema_generator.network(latents)
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
-        return self.average_discriminator.network(inputs)[1]
+        return self.ema_discriminator.network(inputs)[1]

@@ -13,6 +13,7 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
+from sao.config.overrides import rename
 from sao.config.types import PositiveFloat, PositiveInt
 from sao.core import distributed
 from sao.core import random as randomness
@@ -150,6 +151,7 @@ def _rebuilt(source: str, context: Context) -> Generative:
 
     try:
         values = json.loads(source)
+        rename(values, hint=False)
         method = METHODS[values["method"]["name"]].model_validate(values["method"])
         given = values["encoder"]
         encoder = None if given is None else ENCODERS[given["name"]].model_validate(given)

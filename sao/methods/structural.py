@@ -39,9 +39,9 @@ class Options(AdversarialOptions):
     skip_first_fake: bool = Field(
         default=False, description="drop a generated sample's nearest neighbour, as the authors' code does"
     )
-    keys_from: Literal["average", "own"] = Field(
-        default="average",
-        description="whose backbone features say which samples are neighbours: the averaged discriminator's, in a pass of its "
+    keys_from: Literal["ema", "own"] = Field(
+        default="ema",
+        description="whose backbone features say which samples are neighbours: the EMA discriminator's, in a pass of its "
         "own (the paper's), or those of the discriminator's own pass for the losses, which is faster",
     )
     bank: PositiveInt = Field(default=10240, description="past embeddings in which neighbours are looked for")
@@ -132,9 +132,9 @@ class Structural(Adversarial):
         """Unit backbone features, by which neighbours are found; empty where nobody looks for any."""
         if self.bank is None:
             return super().keys(inputs, features)
-        if self.options.keys_from == "average":
+        if self.options.keys_from == "ema":
             with record_function("phase/momentum keys"), self.passes(inputs) as called:
-                features = self.in_micro_batches(called(self.average_discriminator.network.features), inputs)  # pyright: ignore[reportArgumentType]
+                features = self.in_micro_batches(called(self.ema_discriminator.network.features), inputs)  # pyright: ignore[reportArgumentType]
         return F.normalize(features.to(inputs.dtype))
 
     def update_bank(self, real: Side) -> None:

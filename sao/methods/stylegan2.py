@@ -19,7 +19,7 @@ from sao.methods.encoders import image_shape
 from sao.methods.optimisers import AdamW
 from sao.methods.players import frozen, images_only, normal_rows
 from sao.methods.two_view import spread
-from sao.networks import MovingAverage
+from sao.networks import EMA
 from sao.networks.stylegan2 import StyleGenerator
 from sao.networks.stylegan2_discriminator import StyleDiscriminator
 
@@ -44,7 +44,7 @@ class Options(MethodOptions):
     penalty_weight: NonNegativeFloat = Field(default=0.01, description="γ, weight of half the squared slope of real scores")
     penalty_every: PositiveInt = Field(default=16, description="steps between two penalties, each that many times as strong")
     half_life: PositiveInt = Field(
-        default=500_000, description="images after which half of a weight has left the moving average of the generator"
+        default=500_000, description="images after which half of a weight has left the EMA of the generator"
     )
     half_life_ramp: PositiveFloat = Field(default=0.05, description="share of the images seen that the half-life is at most")
     target: Probability = Field(default=0.6, description="mean sign of real scores that p is steered to; 1: p stays 0")
@@ -61,7 +61,7 @@ class Options(MethodOptions):
 class StyleGAN2(Generative):
     headline = ("discriminator/real", "discriminator/fake", "generator/fake", "augmentation/p")
     features_with = ("discriminator",)
-    decodes_with: ClassVar[tuple[str, ...]] = ("average_generator",)
+    decodes_with: ClassVar[tuple[str, ...]] = ("ema_generator",)
     probability: Tensor
     signs: Tensor
 
@@ -71,7 +71,7 @@ class StyleGAN2(Generative):
         self.discriminator = StyleDiscriminator(size, channels, options.width, options.group)
         latents = options.latent_size, options.mapping_layers
         self.generator = StyleGenerator(size, channels, options.width, *latents)
-        self.average_generator = MovingAverage(self.generator, decay=0)
+        self.ema_generator = EMA(self.generator, decay=0)
         self.latent_shape = (options.latent_size,)
         self.options, self.batch, self.seed = options, context.batch, context.seed
         self.register_buffer("probability", torch.zeros(()))
@@ -92,8 +92,8 @@ class StyleGAN2(Generative):
             scalars = self._penalise(batch.inputs, step) | scalars
         scalars |= self._update_generator(batch.inputs, step)
         scalars |= self._adapt(real_scores, step)
-        self.average_generator.decay = self._decay(step)
-        self.average_generator.update(self.generator)
+        self.ema_generator.decay = self._decay(step)
+        self.ema_generator.update(self.generator)
         return scalars
 
     def _update_discriminator(self, real: Tensor, step: int) -> tuple[Scalars, Tensor]:
@@ -151,7 +151,7 @@ class StyleGAN2(Generative):
         return {"augmentation/p": self.probability.clone(), "augmentation/real_sign": real_scores.sign().mean()}
 
     def _decay(self, step: int) -> float:
-        """Of the generator's average: at first its half-life is short, because there is little to remember."""
+        """Of the generator's EMA: its half-life is short at first, because there is little to average."""
         half_life = min(self.options.half_life, self.options.half_life_ramp * step * self.batch)
         return 0.5 ** (self.batch / half_life) if half_life > 0 else 0.0
 
@@ -166,7 +166,7 @@ class StyleGAN2(Generative):
 
     @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
-        return self.average_generator.network(latents)
+        return self.ema_generator.network(latents)
 
 
 def lazily(optimiser: AdamW, every: int) -> AdamW:

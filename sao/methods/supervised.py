@@ -14,7 +14,7 @@ from sao.errors import InputError
 from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars
 from sao.methods.encoders import encoder_for
 from sao.methods.optimisers import ClassifierAdamW
-from sao.networks import Discriminator, Encoder, MovingAverage
+from sao.networks import EMA, Discriminator, Encoder
 
 
 class Options(MethodOptions):
@@ -22,7 +22,7 @@ class Options(MethodOptions):
 
     name: Literal["supervised"] = "supervised"
     optimiser: ClassifierAdamW = Field(default=ClassifierAdamW(), description="how the network is updated")
-    average: Decay = Field(default=0.99, description="decay of the moving average of the network, which is what is used later")
+    ema_decay: Decay = Field(default=0.99, description="decay of the EMA of the network, which gives the features")
     augmentation: Augmentation = Field(default=Augmentation(), description="of the training images")
 
     def build(self, context: Context) -> "Supervised":
@@ -31,7 +31,7 @@ class Options(MethodOptions):
 
 class Supervised(Method):
     needs_labels = True
-    features_with = ("average_classifier.network.encoder",)
+    features_with = ("ema_classifier.network.encoder",)
     headline = ("classifier/cross_entropy",)
 
     def __init__(self, encoder: Encoder, options: Options, context: Context) -> None:
@@ -39,7 +39,7 @@ class Supervised(Method):
         if context.classes is None:
             raise InputError(f"method {options.name} needs labels, and this data has none")
         self.classifier = Discriminator(encoder, nn.Linear(encoder.feature_size, context.classes))
-        self.average_classifier = MovingAverage(self.classifier, options.average)
+        self.ema_classifier = EMA(self.classifier, options.ema_decay)
         self.augmentation, self.batch, self.seed = options.augmentation, context.batch, context.seed
         self.optimisers = {"classifier": options.optimiser.build(self.classifier.parameters())}
 
@@ -55,7 +55,7 @@ class Supervised(Method):
         scalars = self.backward_and_update(
             "classifier", {"cross_entropy": F.cross_entropy(logits, labels)}, {"accuracy": accuracy}
         )
-        self.average_classifier.update(self.classifier)
+        self.ema_classifier.update(self.classifier)
         return scalars
 
     @torch.no_grad()
@@ -63,4 +63,4 @@ class Supervised(Method):
         return self.smooth_function(inputs)
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
-        return self.average_classifier.network.features(inputs)  # pyright: ignore[reportCallIssue]
+        return self.ema_classifier.network.features(inputs)  # pyright: ignore[reportCallIssue]

@@ -15,7 +15,7 @@ from sao.core import distributed
 from sao.data.augmentation import Augmentation
 from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars, evaluating
 from sao.methods.optimisers import ViewsOptimiser
-from sao.networks import Discriminator, Encoder, MovingAverage, Partner
+from sao.networks import EMA, Discriminator, Encoder, Partner
 
 # Of the published recipes for CIFAR-10 and CIFAR-100.
 SYMMETRIC = Augmentation(crop=0.08, jitter=(0.8, 0.8, 0.8, 0.2), grey=0.2, blur=0.5, flip=True)
@@ -29,8 +29,8 @@ class ViewsOptions(MethodOptions):
     view: Augmentation = Field(default=SYMMETRIC, description="how the first view of an image is made")
     second_view: Augmentation | None = Field(default=None, description="how the second view is made; null: like the first")
     optimiser: ViewsOptimiser = Field(default=ViewsOptimiser(), description="how encoder and head are updated")
-    average: Decay | None = Field(
-        default=None, description="take features from a moving average with this decay; null: from the network"
+    ema_decay: Decay | None = Field(
+        default=None, description="take features from an EMA with this decay; null: from the network"
     )
 
 
@@ -46,8 +46,8 @@ class TwoViews(Method):
         super().__init__()
         self.network = Discriminator(encoder, head)
         self.predictor = nn.Identity() if predictor is None else predictor
-        self.average_network = None if options.average is None else MovingAverage(self.network, options.average)
-        used = "network" if self.average_network is None else "average_network.network"
+        self.ema_network = None if options.ema_decay is None else EMA(self.network, options.ema_decay)
+        used = "network" if self.ema_network is None else "ema_network.network"
         self.features_with, self.embeddings_with = (f"{used}.encoder",), (used,)
         self.views = [options.view, options.second_view or options.view]
         self.batch, self.seed, self.steps = context.batch, context.seed, context.steps
@@ -84,8 +84,8 @@ class TwoViews(Method):
         views = self._gathered(batch.inputs, step)
         diagnosed = views[0].get("diagnosed", views[0]["projection"])
         scalars = self.backward_and_update("network", self.losses(views, step), {"spread": spread(diagnosed)})
-        if self.average_network is not None:
-            self.average_network.update(self.network)
+        if self.ema_network is not None:
+            self.ema_network.update(self.network)
         self.update_bank([{name: rows.detach() for name, rows in view.items()} for view in views], step)
         return scalars
 
@@ -106,7 +106,7 @@ class TwoViews(Method):
 
     @property
     def _used(self) -> nn.Module:
-        return self.network if self.average_network is None else self.average_network.network
+        return self.network if self.ema_network is None else self.ema_network.network
 
     @torch.no_grad()
     def features(self, inputs: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from sao.networks.biggan import Generator
 from sao.networks.biggan_encoder import BigGANEncoder
 from sao.networks.discriminator import Discriminator, Encoder
-from sao.networks.ema import MovingAverage
+from sao.networks.ema import EMA
 from sao.networks.head import EmbeddingHead, ProjectionHead, Prototypes, ScoreHead
 from sao.networks.mlp import VectorEncoder, VectorGenerator
 from sao.networks.partner import Partner
@@ -11,12 +11,12 @@ from sao.networks.plain_resnet import PlainResNet
 from sao.networks.resnet import ResNet, resnet_stages
 
 __all__ = [
+    "EMA",
     "BigGANEncoder",
     "Discriminator",
     "EmbeddingHead",
     "Encoder",
     "Generator",
-    "MovingAverage",
     "Partner",
     "PlainResNet",
     "ProjectionHead",

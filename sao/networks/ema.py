@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 
-class MovingAverage(nn.Module):
-    """A frozen copy of a network that follows it: average ← decay · average + (1 − decay) · network.
+class EMA(nn.Module):
+    """A frozen copy of a network that follows it: ema ← decay · ema + (1 − decay) · network.
 
     Running statistics are averaged like parameters. Other buffers (power-iteration vectors, counters) are copied, because an
     average of unit vectors is no unit vector.
@@ -23,8 +23,8 @@ class MovingAverage(nn.Module):
         # What it follows, and the tensors of both: walks through two networks in every step took a fiftieth of a small one.
         self._followed: tuple[nn.Module, _Places, _Places] | None = None
 
-    def train(self, mode: bool = True) -> "MovingAverage":
-        """Stays in evaluation mode: a module that holds the average must not set it to collecting batch statistics."""
+    def train(self, mode: bool = True) -> "EMA":
+        """Stays in evaluation mode: the module that holds it must not make it collect batch statistics."""
         return super().train(False)
 
     @torch.no_grad()

@@ -11,7 +11,7 @@ from sao.networks.ema import follow
 class Partner(nn.Module):
     """Copies that take no gradient and follow in their parameters alone: copy ← decay · copy + (1 − decay) · network.
 
-    In contrast to a moving average that is used after training, a copy is in the mode of what it belongs to: while that learns,
+    In contrast to an EMA that is used after training, a copy is in the mode of what it belongs to: while that learns,
     a BatchNorm in it takes the moments of its own batch, and keeps running statistics of its own.
     """
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import yaml
 
 from sao.config import Config, load, load_preset
-from sao.config.overrides import nearest, option_names, suggestion
+from sao.config.overrides import current_name, nearest, option_names, suggestion
 from sao.config.presets import preset_text
 from sao.errors import InputError
 from sao.methods import METHODS, FeatureName, MethodOptions, OtherRun
@@ -162,7 +162,7 @@ def applying(options: Mapping[str, str], config: Config) -> dict[str, str]:
 
 def _applies(key: str, config: Config) -> bool:
     """An option of methods or encoders holds for the rows that have it, a micro-batch for example for the GANs."""
-    key = key.replace("-", "_")
+    key = current_name(key)
     return not key.startswith(("method.", "encoder.")) or key in option_names(Config, config.model_dump(mode="json"))
 
 
@@ -213,7 +213,7 @@ def check_options(table: Table, rows: Sequence[Row], options: Mapping[str, str])
     """An option that makes the difference between rows cannot hold for all of them."""
     fixed = {"data.source", "seed", "method"} | {key for row in rows for key in row.changes}
     for key in options:
-        if key.replace("-", "_") in fixed:
+        if current_name(key) in fixed:
             raise InputError(f"{table.name} sets {key} for each row itself: leave --{key} out")
     presets = {(preset, row.changes.get("method")): row for preset in set(table.presets.values()) for row in table.rows}
     plain = [load_preset(preset, {**row.recipe, **row.changes}) for (preset, _), row in presets.items()]

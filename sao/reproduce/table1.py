@@ -147,7 +147,7 @@ def table1(scale: Scale) -> Table:
         "without heads.",
         "Rows whose names end in -bn are made where they are asked for: the same learner on a ResNet-18 with BatchNorm and "
         "ReLU. The paper's numbers of the two-view learners are close to those published for that network.",
-        "Features are those of the trained network itself; of ours, DDPM and the row with labels, of its moving average.",
+        "Features are those of the trained network itself; of ours, DDPM and the row with labels, of its EMA.",
         "NNCLR, same views: one view, which is compared with its own neighbour; in the paper's Figure 1, without a number.",
         "MAE: the class token of the whole image. DDPM: the second block upwards, averaged, of an image noised to t = 11.",
     )

@@ -10,7 +10,7 @@ SIMCLR_PAPER = {
     "method.optimiser.kind": "lars",
     "method.optimiser.learning_rate": "0.4",
     "method.optimiser.weight_decay": "1e-5",
-    "method.average": "0.99",
+    "method.ema_decay": "0.99",
     "train.schedule": "cosine",
     "train.warmup_epochs": "10",
     "method.temperature": "0.2",
@@ -24,7 +24,7 @@ SIMCLR_CPU = {
     "method.optimiser.learning_rate": "1e-3",
     "method.optimiser.betas": "[0.9, 0.999]",
     "method.optimiser.weight_decay": "1e-4",
-    "method.average": "0.99",
+    "method.ema_decay": "0.99",
     "train.schedule": "cosine",
     "method.hidden_size": "256",
     "method.projection_size": "64",
@@ -68,7 +68,7 @@ def table2(scale: Scale) -> Table:
         "F, C, J: random flips, crops, colour jitter. For SimCLR they make the two views; for ours, more images.",
         "J has random grey with it (a fifth of the views), as SimCLR's.",
         "VICReg, which the paper does not have, learns from the views that SimCLR has.",
-        "All have the same backbone, the discriminator of the preset, and are scored with the moving average of its weights.",
+        "All have the same backbone, the discriminator of the preset, and are scored with the EMA of its weights.",
     )
     if scale == "paper":
         return Table("table2", scale, title, rows, PAPER_PRESETS, ("cifar10", "cifar100"), notes)

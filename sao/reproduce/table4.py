@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sao.reproduce.rows import CPU_PRESETS, PAPER_PRESETS, REFERENCE, WIRING, Row, Scale, Table, controls, recipe_of
 
-# Narrow, with p and the average of the generator as quick as so few images ask for: minutes, which check the wiring.
+# Narrow, with p and the EMA of the generator as quick as so few images ask for: minutes, which check the wiring.
 STYLEGAN2_CPU = {
     "train.steps": "300",
     "method.width": "32",

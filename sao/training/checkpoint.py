@@ -1,13 +1,14 @@
 """Checkpoints that survive a kill at any moment: written aside, synced, checksummed, renamed; never unpickled.
 
-checkpoints/step-00001234/method.safetensors      parameters, averages and buffers
+checkpoints/step-00001234/method.safetensors      parameters, EMAs and buffers
                           optimisers.safetensors  moments, named OPTIMISER/PARAMETER/QUANTITY
                           state.json              step and checksums
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,11 @@ from sao.errors import InputError, typed
 from sao.methods import Method
 from sao.runtime.files import delete, opened, own_path, read_json, write_text, written_folder
 
-FORMAT = 1
+FORMAT = 2  # 1 was written by version 0.2, with other names of networks
+# Names of networks in format 1, at the beginning of a tensor's name or after a dot, and their names today.
+RENAMED = {
+    "average_": "ema_",
+}
 T = TypeVar("T")
 METHOD, OPTIMISERS, STATE = "method.safetensors", "optimisers.safetensors", "state.json"
 
@@ -95,7 +100,8 @@ def latest(folder: Path, report: Callable[[str], None], use: Callable[[Path], T]
 
 def load(path: Path, method: Method) -> int:
     step = checked_step(path, (METHOD, OPTIMISERS))
-    tensors, moments = (_explained(path, lambda name=name: _loaded(path / name)) for name in (METHOD, OPTIMISERS))
+    stored, moments = (_explained(path, lambda name=name: _loaded(path / name)) for name in (METHOD, OPTIMISERS))
+    tensors = {name: stored[old] for name, old in _current_names(path, stored).items()}
     try:
         method.load_state_dict(tensors)
         _load_moments(method.optimisers, moments)
@@ -113,7 +119,7 @@ def checked_step(path: Path, names: Sequence[str]) -> int:
         for name in names:
             if _checksum(path / name) != checksums[name]:
                 raise InputError(f"checkpoint {path} is damaged ({name} does not match its checksum)")
-        if format_ != FORMAT or path.name != _name(step):
+        if format_ not in (1, FORMAT) or path.name != _name(step):
             raise InputError(f"checkpoint {path} is damaged ({STATE} says format {format_} and step {step})")
         return step
 
@@ -121,21 +127,23 @@ def checked_step(path: Path, names: Sequence[str]) -> int:
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Of parameters, averages and buffers; none of them is read."""
+    """Of parameters, EMAs and buffers; none of them is read."""
 
     def read() -> dict[str, tuple[int, ...]]:
         with own_path(path / METHOD, _run_of(path)) as opened_path, safe_open(opened_path, "pt") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            names = _current_names(path, file.keys())
+            return {name: tuple(file.get_slice(old).get_shape()) for name, old in names.items()}
 
     return _explained(path, read)
 
 
 def some_tensors(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
-    """Some of the parameters, averages and buffers; the others are not read."""
+    """Some of the parameters, EMAs and buffers; the others are not read."""
 
     def read() -> dict[str, Tensor]:
         with own_path(path / METHOD, _run_of(path)) as opened_path, safe_open(opened_path, "pt") as file:
-            return {name: file.get_tensor(name) for name in names}
+            stored = _current_names(path, file.keys())
+            return {name: file.get_tensor(stored[name]) for name in names}
 
     return _explained(path, read)
 
@@ -199,6 +207,18 @@ def _reason(error: Exception) -> str:
     if isinstance(error, KeyError | TypeError | json.JSONDecodeError | UnicodeDecodeError):
         return f"{STATE} cannot be read"
     return str(error).splitlines()[0]
+
+
+def _current_names(path: Path, stored: Iterable[str]) -> dict[str, str]:
+    """The stored name of each tensor by its name today: an older version may have written the checkpoint."""
+    renamed = RENAMED if _state(path)["format"] == 1 else {}
+    names = {}
+    for name in stored:
+        today = name
+        for old, new in renamed.items():
+            today = re.sub(rf"(^|\.){old}", rf"\g<1>{new}", today)
+        names[today] = name
+    return names
 
 
 def _run_of(path: Path) -> Path:

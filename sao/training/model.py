@@ -194,7 +194,7 @@ def load(
     weights: Literal["ema", "raw"] = "ema",
     report: Callable[[str], None] = warnings.warn,
 ) -> Model:
-    """The model of a run folder, from its latest whole checkpoint; its moving averages, or the raw networks.
+    """The model of a run folder, from its latest whole checkpoint; its EMA weights, or the raw ones.
 
     Also a model that comes with the package, by its name; a run of that name in the current folder comes first.
 
@@ -203,6 +203,6 @@ def load(
     run = Run.open(run_folder(folder, report))
     config, facts = run.config, run.facts
     if run.is_copy and weights == "raw":
-        raise InputError(f"{folder} holds moving averages only: it has no raw weights")
+        raise InputError(f"{folder} holds EMA weights only: it has no raw weights")
     method, step = latest_method(config, facts, run.checkpoints, choose_device(device), weights == "raw", report)
     return Model(config, facts, None, step, method)

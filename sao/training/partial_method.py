@@ -102,8 +102,8 @@ class PartialMethod:
             )
 
     def _stored_as(self, name: str, known) -> str:
-        """Raw weights stand in the place of their average: average_X follows X."""
-        other = re.sub(r"^average_(\w+)\.network\.", r"\1.", name) if self._raw else name
+        """Raw weights stand in the place of their EMA: ema_X follows X."""
+        other = re.sub(r"^ema_(\w+)\.network\.", r"\1.", name) if self._raw else name
         return other if other in known else name
 
 

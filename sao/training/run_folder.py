@@ -18,7 +18,7 @@ from sao.training.data_facts import DataFacts
 from sao.training.data_place import place_of, with_data_found
 from sao.training.run_files import LOCK, MARK, WRITING, foreign_file, new_run, read_mark, run_lock, settle
 
-FORMAT = 2  # of a run folder; version 0.1 wrote no number
+FORMAT = 3  # of a run folder; version 0.2 wrote 2, version 0.1 no number
 CONFIG, FACTS = "config.yaml", "data.json"
 
 

@@ -146,7 +146,7 @@ def test_a_run_of_version_0_1_is_known_and_left_alone(tmp_path, capsys):
 
 
 def test_a_run_of_a_later_version_says_so(run, capsys):
-    (run / "sao-run.json").write_text('{"sao": "9.1", "format": 3}')
+    (run / "sao-run.json").write_text('{"sao": "9.1", "format": 9}')
     assert "written by sao 9.1" in refused(capsys, "resume", run)
     with pytest.raises(InputError, match=r"written by sao 9\.1"):
         sao.load(run)

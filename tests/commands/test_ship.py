@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import re
 import shlex
 import shutil
 import tomllib
@@ -37,8 +38,8 @@ def run(tmp_path_factory) -> Path:
     method = tiny.method()
     with torch.no_grad():
         for name, tensor in method.state_dict().items():
-            if tensor.is_floating_point():  # averages that differ from what is averaged
-                tensor += 0.02 if name.startswith("average_") else 0.05
+            if tensor.is_floating_point():  # EMAs that differ from the weights they follow
+                tensor += 0.02 if name.startswith("ema_") else 0.05
     checkpoint.save(run.checkpoints, method, 8, keep=1)
     (folder / "data.json").write_text(replace(facts, place=("/tmp/somewhere", "../somewhere")).as_text())
     numbers = {"kmeans": 0.5, "kmeans_best": 0.625, "raw/kmeans_best": 0.25}
@@ -86,12 +87,12 @@ def test_commands_take_the_name(inside, capsys):
     assert json.loads((inside / "e.json").read_text())[0]["name"] == "kmeans"
 
 
-def test_it_holds_averages_and_nothing_to_train_on(box):
+def test_it_holds_emas_and_nothing_to_train_on(box):
     (path,) = checkpoint.steps_in(box / "tiny8" / "checkpoints")
     names = checkpoint.tensor_shapes(path)
     assert names
-    assert all(name.startswith("average_") for name in names)
-    assert {name.split(".")[0] for name in names} == {"average_discriminator", "average_generator"}
+    assert all(name.startswith("ema_") for name in names)
+    assert {name.split(".")[0] for name in names} == {"ema_discriminator", "ema_generator"}
     files = {file.relative_to(box / "tiny8").as_posix() for file in (box / "tiny8").rglob("*") if file.is_file()}
     inner = "checkpoints/step-00000008"
     assert files == {
@@ -144,9 +145,16 @@ def test_a_card_has_no_empty_column_and_says_which_manifold(run, tmp_path):
 
 @pytest.mark.parametrize("name", models.model_names())
 def test_the_command_on_the_card_of_a_model_is_one_of_today(name):
-    """A preset that changes makes other networks: the card then has to name the options that it had."""
+    """A preset that changes makes other networks: the card then has to name the options that it had.
+
+    A card of version 0.2 has that version's names of options.
+    """
     folder = models.run_folder(name)
-    assert f"- command: `{command_of(Run.open(folder).config)}`" in (folder / "README.md").read_text()
+    written = re.search(r"(?m)^- command: `sao train (.*)`$", (folder / "README.md").read_text())
+    assert written is not None
+    preset, *words = shlex.split(written[1])
+    options = {key.removeprefix("--"): value for key, value in zip(words[::2], words[1::2], strict=True)}
+    assert command_of(load_preset(preset, options)) == command_of(Run.open(folder).config)
 
 
 def test_half_of_the_bits_is_kept_only_if_it_makes_no_difference(run, tmp_path, capsys, monkeypatch):
@@ -187,7 +195,7 @@ def test_a_folder_of_that_name_that_is_no_run_is_in_nobodys_way(inside, capsys):
         (["resume", "tiny8"], "tiny8 holds nothing to train on"),
         (["eval", "tiny8"], "tiny8 comes without its data: give --data"),
         (["eval", "tiny8", "--data", "digits"], "nothing is written into tiny8: give -o"),
-        (["eval", "tiny8", "--data", "digits", "-o", "e.json", "--weights", "raw"], "holds moving averages only"),
+        (["eval", "tiny8", "--data", "digits", "-o", "e.json", "--weights", "raw"], "holds EMA weights only"),
         (["report", "tiny8"], "tiny8 has no history"),
         (["ship", "tiny8", "-o", "again"], "is such a copy already"),
     ],

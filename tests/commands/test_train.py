@@ -51,7 +51,7 @@ def uninterrupted(tmp_path_factory, options):
 
 
 def assert_same_run(found: Path, expected: Path) -> None:
-    """The final weights, averages, moments and bank, and everything logged, bit for bit."""
+    """The final weights, EMAs, moments and bank, and everything logged, bit for bit."""
     assert tiny.rows(found) == tiny.rows(expected)
     assert len(tiny.rows(expected)) == STEPS + 2
     for name in ("method.safetensors", "optimisers.safetensors"):

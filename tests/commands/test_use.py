@@ -53,7 +53,7 @@ def test_a_model_in_three_lines(run):
     assert (drawn != model.sample(16, seed=1)).any()
 
 
-def test_raw_weights_are_others_than_averaged_ones(run):
+def test_raw_weights_are_others_than_the_ema(run):
     images = tiny.dataset().test
     assert np.abs(sao.load(run).embed(images) - sao.load(run, weights="raw").embed(images)).max() > 1e-4
 

@@ -1,8 +1,9 @@
 """Options: strict, overridable, and the paper's own numbers in the presets."""
 
 import pytest
+import yaml
 
-from sao.config import Config, build, load, load_preset, save
+from sao.config import Config, build, load, load_preset, overrides, save
 from sao.config.overrides import option_names
 from sao.config.presets import preset_names, preset_text
 from sao.data.augmentation import Augmentation
@@ -36,7 +37,7 @@ def test_the_papers_runs_are_complete(name, epochs, batch):
     assert (config.train.epochs, config.train.batch) == (epochs, batch)
     for player, decay in ((method.discriminator_optimiser, 0.1), (method.generator_optimiser, 0.0)):
         assert (player.learning_rate, player.betas, player.weight_decay) == (2e-4, (0.5, 0.999), decay)
-    assert method.average == 0.99
+    assert method.ema_decay == 0.99
     assert (method.norm_weight, method.cluster_weight, method.smoothness_weight) == (4, 3, 5)
     assert (method.bank, method.neighbours, method.lipschitz, method.power_steps) == (10240, 1, 1, 1)
     assert (method.distance, method.smooth_every) == ("jensen_shannon", 1)
@@ -123,7 +124,7 @@ def test_a_run_has_at_least_one_step_an_epoch():
             ["generator_optimiser.learning_rate?"],
         ),
         ({"train": 3}, ["train: ", "got 3"]),
-        ({"method": {"name": "structural", "average": 1}}, ["method.average", "less than 1", "got 1"]),
+        ({"method": {"name": "structural", "ema_decay": 1}}, ["method.ema_decay", "less than 1", "got 1"]),
         ({"train": {"batch": True}}, ["train.batch", "number", "got True"]),
         ({"train": {"batch": 2.5}}, ["train.batch", "2.5"]),
         (
@@ -155,6 +156,45 @@ def test_refuses_and_names_the_key(values, words):
     assert "\n" not in str(refusal.value)
     for word in words:
         assert word in str(refusal.value)
+
+
+@pytest.fixture
+def hints(capsys):
+    """What is said on stderr, as if it had not been said yet."""
+    overrides._hint.cache_clear()
+    return lambda: capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("method", "old", "text", "new", "value"),
+    [
+        ("structural", "method.average", "0.5", "method.ema_decay", 0.5),
+        ("structural", "method.keys_from", "average", "method.keys_from", "ema"),
+    ],
+)
+def test_a_name_of_version_0_2_is_accepted_with_one_line(method, old, text, new, value, hints):
+    """On the command line and in a preset of one's own; a run's own configuration is read without a word."""
+    last = new.rpartition(".")[2]
+    typed = build({"method": {"name": method}}, {old: text})
+    assert getattr(typed.method, last) == value
+    said = hints()
+    assert said.count("\n") == 1
+    assert "is now called " + new in said
+    assert build({"method": {"name": method, old.rpartition(".")[2]: yaml.safe_load(text)}}) == typed
+    assert hints() == ""  # once is enough
+
+
+def test_a_configuration_of_version_0_2_is_read_without_a_word(tmp_path, hints):
+    old = {"format": 2, "method": {"name": "structural", "average": 0.5, "keys_from": "average"}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(old))
+    method = load(tmp_path / "config.yaml").method
+    assert isinstance(method, structural.Options)
+    assert (method.ema_decay, method.keys_from, hints()) == (0.5, "ema", "")
+
+
+def test_an_old_name_beside_the_new_one_is_refused():
+    with pytest.raises(InputError, match="has no option average"):
+        build({"method": {"name": "structural", "average": 0.5, "ema_decay": 0.5}})
 
 
 def test_overrides_do_not_change_what_was_given():

@@ -125,7 +125,7 @@ def test_the_columns_of_raw_inputs_are_bounded_by_rows_and_classes():
     assert raw_columns(10_000, 200) < 64 * 64 * 3
 
 
-def test_weights_are_called_averages_only_where_there_are_some():
+def test_weights_are_called_ema_only_where_there_are_some():
     assert weights_used(tiny.method()) == "ema"
     assert weights_used(tiny.method(), "raw") == "raw"
     assert weights_used(tiny.method(method="random")) == "raw"

@@ -48,12 +48,12 @@ def test_what_is_not_used_is_not_in_memory(tmp_path):
     model = sao.load(folder, device="cpu")
     model.embed(tiny.dataset().test)
     method = model.method_for("backbone")
-    encoder = {name for name in whole.state_dict() if name.startswith("average_discriminator.network.encoder.")}
+    encoder = {name for name in whole.state_dict() if name.startswith("ema_discriminator.network.encoder.")}
     assert encoder
     assert in_memory(method) == encoder
     assert method.optimisers == {}
     model.sample(2)
-    assert in_memory(method) == encoder | {name for name in whole.state_dict() if name.startswith("average_generator.")}
+    assert in_memory(method) == encoder | {name for name in whole.state_dict() if name.startswith("ema_generator.")}
     assert not any(tensor.is_meta for tensor in model.method.state_dict().values())  # asked for as a whole, it is whole
     assert model.method.optimisers
 
@@ -65,15 +65,15 @@ def test_moments_are_not_even_looked_at(tmp_path):
     assert sao.load(folder).embed(tiny.dataset().test).shape == (360, 8)
 
 
-def test_raw_weights_take_the_place_of_their_average(tmp_path):
+def test_raw_weights_take_the_place_of_their_ema(tmp_path):
     folder, whole = run_of(tmp_path / "run")
     with torch.no_grad():
         for parameter in whole.get_submodule("discriminator").parameters():
             parameter += 0.1
     checkpoint.save(folder / "checkpoints", whole, 2, keep=1)
     inputs = tiny.dataset().test.inputs(slice(0, 5))
-    averaged, raw = (sao.load(folder, weights=weights).embed(tiny.dataset().test)[:5] for weights in ("ema", "raw"))
-    np.testing.assert_allclose(averaged, whole.features(inputs), rtol=1e-4, atol=1e-5)
+    ema, raw = (sao.load(folder, weights=weights).embed(tiny.dataset().test)[:5] for weights in ("ema", "raw"))
+    np.testing.assert_allclose(ema, whole.features(inputs), rtol=1e-4, atol=1e-5)
     whole.use_raw_weights()
     np.testing.assert_allclose(raw, whole.features(inputs), rtol=1e-4, atol=1e-5)
-    assert np.abs(raw - averaged).max() > 1e-2
+    assert np.abs(raw - ema).max() > 1e-2

@@ -200,7 +200,7 @@ def test_only_the_network_that_is_used_is_written(run):
     model = sao.load(run)
     whole = whole_encoder(model)
     used = sum(p.numel() for p in whole.module.parameters())
-    discriminator = model.method.get_submodule("average_discriminator.network")
+    discriminator = model.method.get_submodule("ema_discriminator.network")
     encoder = discriminator.encoder
     assert isinstance(encoder, nn.Module)
     assert used == sum(p.numel() for p in encoder.parameters())

@@ -69,7 +69,7 @@ def built(options: Options) -> Adversarial:
         "generator": {"width": 4, "depth": 1},
         "micro_batch": options.micro_batch,
         "one_pass": options.one_pass,
-        "average": options.ema,
+        "ema_decay": options.ema,
         "discriminator_optimiser": vars(options.discriminator),
         "generator_optimiser": vars(options.generator),
     }
@@ -86,7 +86,7 @@ def built(options: Options) -> Adversarial:
             own = {"name": "hinge", **smoothness}
         case _:
             own = {"name": "structural", "embedding_size": 5, "bank": options.bank, "power_steps": options.power_steps}
-            own["keys_from"] = "own" if options.own_keys else "average"
+            own["keys_from"] = "own" if options.own_keys else "ema"
             own |= {name: getattr(settings, name) for name in Settings.__dataclass_fields__} | smoothness
     config = build({"method": shared | own, "encoder": encoder, "train": {"batch": options.batch}})
     method = config.build_method(options.shape, SAMPLES, None).double()
@@ -104,7 +104,7 @@ def batches(options: "Options | BaselineOptions", steps: int) -> list[Tensor]:
 
 @torch.no_grad()
 def unsettle(method: nn.Module) -> None:
-    """Away from where weights begin: no gain is 1, no bias 0, and no average is what it averages."""
+    """Away from where weights begin: no gain is 1, no bias 0, and no EMA equals what it follows."""
     generator = torch.Generator().manual_seed(1)
     for parameter in method.parameters():
         parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
@@ -116,8 +116,8 @@ def reference(options: Options, method: Adversarial) -> reference_step.Structura
         options.settings,
         stock(method.discriminator),
         stock(method.generator),
-        reference_step.Average(stock(method.average_discriminator.network), options.ema),
-        reference_step.Average(stock(method.average_generator.network), options.ema),
+        reference_step.EMA(stock(method.ema_discriminator.network), options.ema),
+        reference_step.EMA(stock(method.ema_generator.network), options.ema),
         reference_step.AdamW(**vars(options.discriminator)),
         reference_step.AdamW(**vars(options.generator)),
         reference_step.Bank(options.bank) if options.settings.cluster_weight > 0 else None,
@@ -213,12 +213,12 @@ def gradients_before_updates(method: Method, networks: dict[str, nn.Module]) -> 
 
 
 def state(method: Adversarial | reference_step.Structural) -> dict[str, Tensor]:
-    """Parameters and buffers of both networks and of their averages."""
+    """Parameters and buffers of both networks and of their EMAs."""
     networks = {
         "discriminator": method.discriminator,
         "generator": method.generator,
-        "average discriminator": method.average_discriminator.network,
-        "average generator": method.average_generator.network,
+        "ema discriminator": method.ema_discriminator.network,
+        "ema generator": method.ema_generator.network,
     }
     return {f"{owner}: {name}": value for owner, network in networks.items() for name, value in network.state_dict().items()}
 
@@ -233,7 +233,7 @@ def bank(method: Adversarial) -> tuple[Tensor, Tensor] | None:
     return held.embeddings[order], held.keys[order]
 
 
-# --- the baselines: one network that learns, and its average ------------------------------------------------------------------
+# --- the baselines: one network that learns, and its EMA ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def baseline(name: str, options: BaselineOptions, own: dict[str, Any], classes: 
     encoder: dict[str, Any] = {"name": "resnet", "widths": [4, 8], "blocks": 1}
     if len(options.shape) == 1:
         encoder = {"name": "perceptron", "width": 8, "depth": 2}
-    values = {"name": name, "average": options.ema, "optimiser": vars(options.optimiser)} | own
+    values = {"name": name, "ema_decay": options.ema, "optimiser": vars(options.optimiser)} | own
     config = build({"method": values, "encoder": encoder, "train": {"batch": options.batch}})
     method = config.build_method(options.shape, SAMPLES, classes).double()
     unsettle(method)
@@ -280,23 +280,23 @@ def two_views(
     optimiser = {**vars(options.optimiser), "kind": options.kind}
     method = baseline(name, options, {"view": augmentation(options), "optimiser": optimiser, **own})
     assert isinstance(method, TwoViews)
-    average = None
+    ema = None
     if options.ema is not None:
-        assert method.average_network is not None
-        average = reference_baselines.Average(stock(method.average_network.network), options.ema)
+        assert method.ema_network is not None
+        ema = reference_baselines.EMA(stock(method.ema_network.network), options.ema)
     rate, decay = options.optimiser.learning_rate, options.optimiser.weight_decay
     lars = reference_baselines.LARS(rate, decay)
     moved_by = lars if options.kind == "lars" else reference_step.AdamW(**vars(options.optimiser))
-    return method, reference_baselines.TwoViews(stock(method.network), average, moved_by, losses)
+    return method, reference_baselines.TwoViews(stock(method.network), ema, moved_by, losses)
 
 
 def supervised(options: BaselineOptions, labels: Tensor) -> tuple[Supervised, reference_baselines.Supervised]:
     method = baseline("supervised", options, {"augmentation": augmentation(options)}, int(labels.max()) + 1)
     assert isinstance(method, Supervised)
     assert options.ema is not None
-    average = reference_baselines.Average(stock(method.average_classifier.network), options.ema)
+    ema = reference_baselines.EMA(stock(method.ema_classifier.network), options.ema)
     optimiser = reference_step.AdamW(**vars(options.optimiser))
-    return method, reference_baselines.Supervised(stock(method.classifier), average, optimiser)
+    return method, reference_baselines.Supervised(stock(method.classifier), ema, optimiser)
 
 
 @dataclass
@@ -336,7 +336,7 @@ def trained(method: TwoViews | Supervised) -> dict[str, nn.Module]:
 
 
 def baseline_state(method: TwoViews | Supervised) -> dict[str, Tensor]:
-    """Parameters and buffers, of the average too where there is one."""
-    average = method.average_network if isinstance(method, TwoViews) else method.average_classifier
-    networks = {**trained(method), **({} if average is None else {"average ": average.network})}
+    """Parameters and buffers, of the EMA too where there is one."""
+    ema = method.ema_network if isinstance(method, TwoViews) else method.ema_classifier
+    networks = {**trained(method), **({} if ema is None else {"ema ": ema.network})}
     return {f"{owner}{name}": value for owner, network in networks.items() for name, value in network.state_dict().items()}

@@ -14,7 +14,7 @@ PLAIN = BaselineOptions()
 LARS = replace(PLAIN, kind="lars")
 VIEWS = {
     "as it is": PLAIN,
-    "without an average": replace(PLAIN, ema=None),
+    "without an EMA": replace(PLAIN, ema=None),
     "not augmented": replace(PLAIN, augmented=False),
     "vectors": replace(PLAIN, shape=(7,)),
     "lars": replace(LARS, optimiser=replace(PLAIN.optimiser, learning_rate=0.1)),
@@ -34,7 +34,7 @@ def test_three_steps_of_two_views_are_those_of_the_reference(build, options):
             logged = expected.step(one, other)
         assert_alike(found.scalars, logged, f"step {number}, logged")
         assert_alike(found.gradients, expected.gradients, f"step {number}, gradient")
-        after = {**expected.network.state_dict(), **average_of(expected)}
+        after = {**expected.network.state_dict(), **ema_of(expected)}
         assert_alike(product.baseline_state(method), after, f"step {number}, after it", rtol=1e-8)
 
 
@@ -64,14 +64,14 @@ def test_three_steps_with_labels_are_those_of_the_reference(options):
             logged = expected.step(images, labels.roll(number))
         assert_alike(found.scalars, logged, f"step {number}, logged")
         assert_alike(found.gradients, expected.gradients, f"step {number}, gradient")
-        after = {**expected.classifier.state_dict(), **average_of(expected)}
+        after = {**expected.classifier.state_dict(), **ema_of(expected)}
         assert_alike(product.baseline_state(method), after, f"step {number}, after it", rtol=1e-8)
 
 
-def average_of(expected) -> dict[str, torch.Tensor]:
-    if expected.average is None:
+def ema_of(expected) -> dict[str, torch.Tensor]:
+    if expected.ema is None:
         return {}
-    return {f"average {name}": value for name, value in expected.average.network.state_dict().items()}
+    return {f"ema {name}": value for name, value in expected.ema.network.state_dict().items()}
 
 
 def test_the_temperature_is_that_of_the_reference():

@@ -7,7 +7,7 @@ import pytest
 import reference_generative
 import tiny
 import torch
-from reference_step import AdamW, Average
+from reference_step import EMA, AdamW
 from test_structural_step import assert_alike
 from torch import Tensor
 
@@ -20,7 +20,7 @@ OPTIMISERS = {
     "generator": generative.GENERATOR,
     "encoder": {"learning_rate": 4e-3, "betas": (0.3, 0.8), "weight_decay": 0.05},
 }
-SMALL = {"width": 3, "joint_width": 5, "joint_depth": 2, "head_width": 6, "head_depth": 2, "average": 0.8}
+SMALL = {"width": 3, "joint_width": 5, "joint_depth": 2, "head_width": 6, "head_depth": 2, "ema_decay": 0.8}
 
 
 def built(**options) -> BigBiGAN:
@@ -43,8 +43,8 @@ def test_steps_are_those_of_the_reference(discriminator_steps):
     method = built(discriminator_steps=discriminator_steps)
     networks = {name: copy.deepcopy(getattr(method, name)) for name in OPTIMISERS}
     players = {name: reference_generative.Player(networks[name], AdamW(**options)) for name, options in OPTIMISERS.items()}
-    averages = [Average(copy.deepcopy(a.network), 0.8) for a in (method.average_generator, method.average_encoder)]
-    expected = reference_generative.BigBiGAN(*players.values(), *averages, discriminator_steps)  # pyright: ignore[reportCallIssue]
+    emas = [EMA(copy.deepcopy(a.network), 0.8) for a in (method.ema_generator, method.ema_encoder)]
+    expected = reference_generative.BigBiGAN(*players.values(), *emas, discriminator_steps)  # pyright: ignore[reportCallIssue]
     images = generative.images(3 * BATCH, SHAPE)
     for number in range(3):
 
@@ -65,15 +65,15 @@ def test_steps_are_those_of_the_reference(discriminator_steps):
                 d=method.discriminator,
                 g=method.generator,
                 e=method.encoder,
-                average_g=method.average_generator.network,
-                average_e=method.average_encoder.network,
+                ema_g=method.ema_generator.network,
+                ema_e=method.ema_encoder.network,
             ),
             generative.state(
                 d=networks["discriminator"],
                 g=networks["generator"],
                 e=networks["encoder"],
-                average_g=expected.average_generator.network,
-                average_e=expected.average_encoder.network,
+                ema_g=expected.ema_generator.network,
+                ema_e=expected.ema_encoder.network,
             ),
             f"step {number}, after it",
             rtol=1e-8,
@@ -94,27 +94,27 @@ def test_augmented_images_are_what_everybody_sees():
     assert plain.step(tiny.batch(), 0)["discriminator/image"] != flipped.step(tiny.batch(), 0)["discriminator/image"]
 
 
-def test_everybody_moves_and_the_averages_follow():
+def test_everybody_moves_and_the_emas_follow():
     method = learner()
     before = {name: value.clone() for name, value in method.state_dict().items()}
     tiny.make_steps(method, 0, 1)
     after = method.state_dict()
     for name, parameter in method.named_parameters():
-        if name.startswith("average_"):
+        if name.startswith("ema_"):
             continue
         assert parameter.requires_grad
         assert not torch.equal(before[name], after[name]), name
         if not name.startswith("discriminator."):
             player, _, rest = name.partition(".")
             expected = before[name].lerp(after[name], 0.01)
-            torch.testing.assert_close(after[f"average_{player}.network.{rest}"], expected)
+            torch.testing.assert_close(after[f"ema_{player}.network.{rest}"], expected)
 
 
-def test_the_features_are_those_of_the_averaged_encoder():
+def test_the_features_are_those_of_the_ema_encoder():
     method = learner()
     tiny.make_steps(method, 0, 2)
     images = tiny.batch().inputs
-    network = method.average_encoder.network
+    network = method.ema_encoder.network
     torch.testing.assert_close(method.features(images), network.features(images))  # pyright: ignore[reportCallIssue]
     torch.testing.assert_close(method.embeddings(images), network(images)[0])
     assert not method.features(images.requires_grad_()).requires_grad
@@ -129,7 +129,7 @@ def test_vectors_are_refused_in_one_line():
 def test_it_learns_a_little_on_digits():
     """Samples come nearer to the digits in the mean image; so few steps say nothing of the encoder."""
     rates = {f"method__{player}_optimiser__learning_rate": 2e-3 for player in OPTIMISERS}
-    method = learner(method__average=0.9, **rates)
+    method = learner(method__ema_decay=0.9, **rates)
     real = tiny.dataset().train.inputs(slice(None)).mean(0)
     latents = torch.randn(200, *method.latent_shape, generator=torch.Generator().manual_seed(0))
 

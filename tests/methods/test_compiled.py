@@ -80,7 +80,7 @@ def test_what_a_jacobian_is_taken_of_is_not_compiled(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(method, "_update_generator", lambda *arguments: {})
         method.training_step(tiny.batch(), 0)
-    assert asked == [method.generator, method.average_discriminator.network.features]  # pyright: ignore[reportAttributeAccessIssue]
+    assert asked == [method.generator, method.ema_discriminator.network.features]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_the_option_reaches_the_method(monkeypatch, tmp_path):

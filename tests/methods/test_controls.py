@@ -77,7 +77,7 @@ def test_random_stays_as_it_is():
 
 
 def test_supervised_learns_digits():
-    method = tiny.method(method="supervised", train__batch=64, method__optimiser__learning_rate=1e-2, method__average=0.9)
+    method = tiny.method(method="supervised", train__batch=64, method__optimiser__learning_rate=1e-2, method__ema_decay=0.9)
     assert isinstance(method, Supervised)
     losses = [float(method.step(tiny.batch(step, 64), step)["classifier/cross_entropy"]) for step in range(80)]
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])

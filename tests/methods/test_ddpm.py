@@ -31,10 +31,10 @@ def ddpm(**options) -> DDPM:
     return method
 
 
-def built(augmented: bool, limit: float | None, average: float, dropout: float) -> DDPM:
+def built(augmented: bool, limit: float | None, ema: float, dropout: float) -> DDPM:
     own = {
         "name": "ddpm",
-        "average": average,
+        "ema_decay": ema,
         "gradient_limit": limit,
         "optimiser": vars(OPTIMISER),
         "augmentation": {"flip": augmented},
@@ -48,13 +48,13 @@ def built(augmented: bool, limit: float | None, average: float, dropout: float) 
 
 
 @pytest.mark.parametrize(
-    ("augmented", "limit", "average", "dropout"), [(True, 0.01, 0.9999, 0.3), (False, None, 0.15, 0.0), (False, 1e6, 0.9, 0.1)]
+    ("augmented", "limit", "ema", "dropout"), [(True, 0.01, 0.9999, 0.3), (False, None, 0.15, 0.0), (False, 1e6, 0.9, 0.1)]
 )
-def test_three_steps_are_those_of_the_reference(augmented, limit, average, dropout):
-    method = built(augmented, limit, average, dropout)
+def test_three_steps_are_those_of_the_reference(augmented, limit, ema, dropout):
+    method = built(augmented, limit, ema, dropout)
     networks = product.stock(method.network.network), product.stock(method._used.network)
     optimiser = reference_step.AdamW(**vars(OPTIMISER))
-    expected = reference_ddpm.DDPM(networks[0], reference_step.Average(networks[1], 0.0), optimiser, limit, average)
+    expected = reference_ddpm.DDPM(networks[0], reference_step.EMA(networks[1], 0.0), optimiser, limit, ema)
     for number, batch in enumerate(product.batches(product.BaselineOptions(batch=5), 3)):
         images = method.augmentation(batch, 0, "ddpm", number, 5)
         assert torch.equal(images, batch) == (not augmented)
@@ -69,8 +69,8 @@ def test_three_steps_are_those_of_the_reference(augmented, limit, average, dropo
         longest = {name: shorter * gradient for name, gradient in expected.gradients.items()}
         assert_alike(gradients, longest, f"step {number}, gradient")
         assert_alike(method.network.network.state_dict(), networks[0].state_dict(), f"step {number}, after it", rtol=1e-8)
-        averaged = method._used.network.state_dict()
-        assert_alike(averaged, networks[1].state_dict(), f"step {number}, average", rtol=1e-8)
+        of_ema = method._used.network.state_dict()
+        assert_alike(of_ema, networks[1].state_dict(), f"step {number}, ema", rtol=1e-8)
 
 
 def dropped(method: DDPM, images: torch.Tensor, step: int) -> dict[str, torch.Tensor]:
@@ -148,7 +148,7 @@ def test_samples_of_a_network_that_knows_the_image_are_that_image(monkeypatch):
 # --- features and learning ----------------------------------------------------------------------------------------------------
 
 
-def test_features_are_of_the_average_and_do_not_depend_on_the_chunk():
+def test_features_are_of_the_ema_and_do_not_depend_on_the_chunk():
     method = ddpm()
     method.step(tiny.batch(), 0)
     samples, device = tiny.dataset().test, torch.device("cpu")

@@ -11,7 +11,7 @@ import tiny
 import torch
 from product import gradients_before_updates, stock, unsettle
 from reference_baselines import SGD, TwoViews, nt_xent
-from reference_step import AdamW, Average
+from reference_step import EMA, AdamW
 from scipy.stats import truncnorm
 from test_structural_step import assert_alike
 from torch import Tensor
@@ -29,7 +29,7 @@ from sao.training.model import load
 
 SEED, BATCH, LATENT, SHAPE = 5, 6, 8, (1, 8, 8)
 OPTIMISER = {"learning_rate": 3e-3, "betas": (0.4, 0.9), "weight_decay": 0.2}
-OWN = {"temperature": 0.3, "base_temperature": 0.5, "distance": 0.4, "truncation": 1.5, "average": 0.8}
+OWN = {"temperature": 0.3, "base_temperature": 0.5, "distance": 0.4, "truncation": 1.5, "ema_decay": 0.8}
 GENERATING = [name for name, options in METHODS.items() if options.generates]
 
 
@@ -55,7 +55,7 @@ def learner(**options: Any) -> GenRep:
     [
         {},
         {"view": {"flip": True, "crop": 0.5}, "second_view": {"flip": True, "solarise": 0.5}},
-        {"truncation": None, "average": None},
+        {"truncation": None, "ema_decay": None},
         {"pairs": 13},  # two batches and a rest, so that the third step sees the first pairs again
         {"kind": "sgd"},
     ],
@@ -63,10 +63,10 @@ def learner(**options: Any) -> GenRep:
 )
 def test_steps_are_those_of_the_reference(own):
     method = built(**own)
-    generator = stock(method.source.get_submodule("average_generator.network")).eval()
-    average = None if method.average_network is None else Average(stock(method.average_network.network), 0.8)
+    generator = stock(method.source.get_submodule("ema_generator.network")).eval()
+    ema = None if method.ema_network is None else EMA(stock(method.ema_network.network), 0.8)
     moved_by = SGD(3e-3, 0.2) if own.get("kind") == "sgd" else AdamW(**OPTIMISER)
-    expected = TwoViews(stock(method.network), average, moved_by, lambda a, b: {"nt_xent": 0.3 / 0.5 * nt_xent(a, b, 0.3)})
+    expected = TwoViews(stock(method.network), ema, moved_by, lambda a, b: {"nt_xent": 0.3 / 0.5 * nt_xent(a, b, 0.3)})
     for number in range(3):
         pairs = number % 2 if "pairs" in own else number
         latents = cut("latents", pairs, 1.5) if own.get("truncation", 1.5) else drawn(pairs)
@@ -81,10 +81,10 @@ def test_steps_are_those_of_the_reference(own):
         assert_alike(scalars, expected.step(*views), f"step {number}, logged")
         assert_alike(gradients, expected.gradients, f"step {number}, gradients")
         assert_alike(dict(method.network.state_dict()), dict(expected.network.state_dict()), f"step {number}", rtol=1e-8)
-    if average is not None:
-        assert method.average_network is not None
-        found = method.average_network.network.state_dict()
-        assert_alike(dict(found), dict(average.network.state_dict()), "average", rtol=1e-8)
+    if ema is not None:
+        assert method.ema_network is not None
+        found = method.ema_network.network.state_dict()
+        assert_alike(dict(found), dict(ema.network.state_dict()), "ema", rtol=1e-8)
 
 
 def cut(purpose: str, number: int, limit: float) -> Tensor:
@@ -185,8 +185,8 @@ def test_a_run_goes_on_after_it_was_moved_and_the_other_is_gone(own, other, tmp_
     assert int(whole.method.source_step) == 8
     made_there = load(other).method
     assert isinstance(made_there, Structural)
-    taken = whole.method.source.get_submodule("average_generator").state_dict()
-    for name, value in made_there.average_generator.state_dict().items():
+    taken = whole.method.source.get_submodule("ema_generator").state_dict()
+    for name, value in made_there.ema_generator.state_dict().items():
         assert torch.equal(taken[name], value)
     moved = shutil.copytree(own, tmp_path / "elsewhere")
     shutil.rmtree(checkpoint.steps_in(moved / "checkpoints")[-1])

@@ -128,7 +128,7 @@ def test_spread_tells_when_all_features_are_the_same():
     ("options", "said"),
     [
         ({"encoder": "resnet"}, "method mae cannot use encoder resnet: set --encoder vit"),
-        ({"method__average": 0.9}, "has no option average"),
+        ({"method__ema_decay": 0.9}, "has no option ema_decay"),
         ({"method__mask": 1.0}, "mask"),
         ({"encoder__width": 6}, "width must be a multiple of 4 and of heads, got 6 with 2 heads"),
         ({"encoder__heads": 3}, "width must be a multiple of 4 and of heads, got 8 with 3 heads"),

@@ -58,7 +58,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "projection_size": 128,
     },
     "simclr": {"view": SYMMETRIC, "second_view": None, "temperature": 0.2, "hidden_size": 2048, "projection_size": 256}
-    | {"optimiser": SMALL, "average": None},
+    | {"optimiser": SMALL, "ema_decay": None},
     "vicreg": {"view": SYMMETRIC, "invariance": 25.0, "variance": 25.0, "covariance": 1.0, "projection_size": 2048},
     "byol": {**TWO_WAYS, "momentum": 0.99, "hidden_size": 4096, "predictor_size": 4096, "projection_size": 256},
     "nnclr": {
@@ -105,7 +105,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "ddpm": {
         "optimiser": {"learning_rate": 2e-4, "betas": [0.9, 0.999], "weight_decay": 0.0},
         "gradient_limit": 1.0,
-        "average": 0.9999,
+        "ema_decay": 0.9999,
         "feature_time": 11,
         "sampling_steps": 50,
         "augmentation": {"crop": None, "jitter": None, "grey": 0.0, "blur": 0.0, "solarise": 0.0, "flip": True},

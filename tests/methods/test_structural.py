@@ -46,19 +46,19 @@ def test_one_step_moves_what_it_should():
     assert terms(scalars, "generator") == {"distance", "similarity_fake", "gradient_norm"}
     assert all(torch.isfinite(value) and not value.requires_grad for value in scalars.values())
     for name, parameter in method.named_parameters():
-        if not name.startswith("average_"):
+        if not name.startswith("ema_"):
             assert not torch.equal(before[name], after[name]), name
             assert parameter.requires_grad
     for player in ("discriminator", "generator"):
         for name, _ in getattr(method, player).named_parameters():
             start, now = before[f"{player}.{name}"], after[f"{player}.{name}"]
-            torch.testing.assert_close(after[f"average_{player}.network.{name}"], start.lerp(now, 0.01))
+            torch.testing.assert_close(after[f"ema_{player}.network.{name}"], start.lerp(now, 0.01))
 
 
 def test_the_bank_fills_with_what_the_discriminator_says_of_real_samples():
     method = structural()
     assert method.bank is not None
-    keys = F.normalize(method.average_discriminator.network.features(inputs(0)))  # pyright: ignore[reportCallIssue]
+    keys = F.normalize(method.ema_discriminator.network.features(inputs(0)))  # pyright: ignore[reportCallIssue]
     method.step(tiny.batch(0), 0)
     assert len(method.bank) == 16
     expected = F.normalize(method.discriminator(inputs(0))[1])
@@ -151,17 +151,17 @@ def test_a_batch_in_micro_batches_makes_the_same_step(micro_batch, options):
 @pytest.mark.parametrize(
     ("part", "one_pass", "keys", "passes", "last"),
     [
-        (1, False, "average", 3 + 4 + 3, 1 + 1),
-        (5, False, "average", 3 + 4 + 3, 2 + 1),
+        (1, False, "ema", 3 + 4 + 3, 1 + 1),
+        (5, False, "ema", 3 + 4 + 3, 2 + 1),
         (5, False, "own", 4 + 3, 2 + 1),
-        (5, True, "average", 2 + 4, 2),
+        (5, True, "ema", 2 + 4, 2),
         (5, True, "own", 4, 2),
     ],
 )
 def test_no_pass_of_the_discriminator_is_larger_than_a_micro_batch(part, one_pass, keys, passes, last):
     method = built(method__micro_batch=part, method__one_pass=one_pass, method__keys_from=keys)
     sizes: list[int] = []
-    for network in (method.discriminator, method.average_discriminator.network):
+    for network in (method.discriminator, method.ema_discriminator.network):
         stem = network.get_submodule("encoder.stem")
         stem.register_forward_hook(lambda module, arguments, output: sizes.append(len(arguments[0])))
     method.step(tiny.batch(), 0)
@@ -169,7 +169,7 @@ def test_no_pass_of_the_discriminator_is_larger_than_a_micro_batch(part, one_pas
     assert sum(sizes) == 16 * passes - last
 
 
-def test_features_embeddings_and_samples_come_from_the_averages():
+def test_features_embeddings_and_samples_come_from_the_emas():
     method = built()
     method.step(tiny.batch(), 0)
     latents = torch.randn(3, 8)

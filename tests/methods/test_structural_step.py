@@ -98,7 +98,7 @@ def assert_alike(found: dict[str, Tensor], expected: dict[str, Tensor], what: st
 
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 def test_three_steps_are_those_of_the_reference(options):
-    """Every term, gradient, weight and buffer, both averages and the bank."""
+    """Every term, gradient, weight and buffer, both EMAs and the bank."""
     method = product.built(options)
     expected = product.reference(options, method)
     for number, inputs in enumerate(product.batches(options, 3)):

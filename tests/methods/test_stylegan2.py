@@ -50,7 +50,7 @@ def test_steps_are_those_of_the_reference(p):
     expected = reference_generative.StyleGAN2(
         player(copy.deepcopy(method.discriminator), lazy(generative.DISCRIMINATOR, 2)),
         player(copy.deepcopy(method.generator), lazy(generative.GENERATOR, 4)),
-        copy.deepcopy(method.average_generator.network),
+        copy.deepcopy(method.ema_generator.network),
         p,
         BATCH,
         penalty_weight=0.7,
@@ -83,8 +83,8 @@ def test_steps_are_those_of_the_reference(p):
         assert len(gradients["discriminator"]) == (2 if number % 2 == 0 else 1)
         assert_alike(gradients["generator"][0], expected.generator.gradients[-1], f"step {number}, generator")
         assert_alike(
-            generative.state(d=method.discriminator, g=method.generator, average=method.average_generator.network),
-            generative.state(d=expected.discriminator.network, g=expected.generator.network, average=expected.average),
+            generative.state(d=method.discriminator, g=method.generator, ema=method.ema_generator.network),
+            generative.state(d=expected.discriminator.network, g=expected.generator.network, ema=expected.ema),
             f"step {number}, after it",
             rtol=1e-8,
         )
@@ -135,14 +135,14 @@ def test_p_and_what_it_counts_survive_a_stop(stopped, tmp_path):
     assert float(whole.probability) != 0.3
 
 
-def test_the_average_forgets_by_images():
+def test_the_ema_forgets_by_images():
     method = learner(method__half_life=64, method__half_life_ramp=0.5, train__batch=16)
     assert method._decay(0) == 0
     assert method._decay(1) == 0.5 ** (16 / 8)
     assert method._decay(4) == 0.5 ** (16 / 32)
     assert method._decay(100) == 0.5 ** (16 / 64)
     tiny.make_steps(method, 0, 1)
-    assert_same_weights(method.average_generator.network, method.generator)  # nothing to remember yet
+    assert_same_weights(method.ema_generator.network, method.generator)  # nothing to remember yet
 
 
 def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:

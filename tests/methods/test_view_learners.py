@@ -126,7 +126,7 @@ def test_features_come_from_the_network_that_learns():
             for parameter in method.get_submodule("partner").parameters():
                 parameter.zero_()
         assert torch.equal(method.features(inputs()), before)
-        assert not method.averaged
+        assert not method.has_ema
 
 
 def test_same_views_are_one_view():

@@ -8,7 +8,7 @@ import pytest
 import reference_views
 import torch
 from reference_baselines import LARS
-from reference_step import AdamW, Average
+from reference_step import EMA, AdamW
 from test_structural_step import assert_alike
 from torch import Tensor
 
@@ -31,19 +31,19 @@ class Case:
     own: dict[str, Any]
     shape: tuple[int, ...] = (1, 8, 8)
     kind: str = "adamw"
-    average: float | None = None
+    ema: float | None = None
     norm: str = "group"
 
 
 CASES = {
     "byol": Case("byol", {"predictor_size": 12, "momentum": 0.7}),
-    "byol, averaged, on a network with BatchNorm": Case(
-        "byol", {"predictor_size": 12, "momentum": 0.7}, average=0.8, norm="batch"
+    "byol, with an EMA, on a network with BatchNorm": Case(
+        "byol", {"predictor_size": 12, "momentum": 0.7}, ema=0.8, norm="batch"
     ),
     "byol, lars, vectors": Case("byol", {"predictor_size": 12, "momentum": 0.0}, shape=(7,), kind="lars"),
     "nnclr": Case("nnclr", {"predictor_size": 12, "temperature": 0.3, "queue": 15}),
     "nnclr, a queue of less than a batch": Case("nnclr", {"predictor_size": 12, "temperature": 0.3, "queue": 4}),
-    "nnclr, same views": Case("nnclr", {"predictor_size": 12, "same_views": True, "queue": 15}, average=0.8),
+    "nnclr, same views": Case("nnclr", {"predictor_size": 12, "same_views": True, "queue": 15}, ema=0.8),
     "swav": Case("swav", {"prototypes": 10, "frozen_epochs": 0.5, "queue": 8, "queue_epochs": 1.5, "temperature": 0.3}),
     "swav, no queue": Case("swav", {"prototypes": 10, "frozen_epochs": 0, "queue": 0, "epsilon": 0.2, "sinkhorn_steps": 2}),
     "swav, a queue that is not full yet": Case(
@@ -54,7 +54,7 @@ CASES = {
     ),
     "dino": Case("dino", {"outputs": 10, "momentum": 0.7, "frozen_epochs": 1, "centre_decay": 0.6}),
     "dino, warmed up": Case(
-        "dino", {"outputs": 10, "frozen_epochs": 0, "warm_up": {"temperature": 0.03, "epochs": 3}}, average=0.8
+        "dino", {"outputs": 10, "frozen_epochs": 0, "warm_up": {"temperature": 0.03, "epochs": 3}}, ema=0.8
     ),
 }
 
@@ -65,7 +65,7 @@ def built(case: Case) -> TwoViews:
         encoder = {"name": "perceptron", "width": 8, "depth": 2}
     views = {"view": VIEW} if case.own.get("same_views") else {"view": VIEW, "second_view": SECOND}
     optimiser = {**OPTIMISER, "kind": case.kind}
-    method = {"name": case.name, **HEAD, **views, "optimiser": optimiser, "average": case.average, **case.own}
+    method = {"name": case.name, **HEAD, **views, "optimiser": optimiser, "ema_decay": case.ema, **case.own}
     config = build({"method": method, "encoder": encoder, "train": {"batch": BATCH, "steps": STEPS}})
     learner = config.build_method(case.shape, SAMPLES, None).double()
     assert isinstance(learner, TwoViews)
@@ -78,10 +78,10 @@ def reference(case: Case, method: TwoViews) -> reference_views.Learner:
     rate, decay = OPTIMISER["learning_rate"], OPTIMISER["weight_decay"]
     optimisers = tuple(LARS(rate, decay) if case.kind == "lars" else AdamW(**OPTIMISER) for _ in range(2))
     shared: dict[str, Any] = {"network": network, "predictor": predictor, "optimisers": optimisers, "steps": STEPS}
-    shared["average"] = None
-    if method.average_network is not None:
-        assert case.average is not None
-        shared["average"] = Average(product.stock(method.average_network.network), case.average)
+    shared["ema"] = None
+    if method.ema_network is not None:
+        assert case.ema is not None
+        shared["ema"] = EMA(product.stock(method.ema_network.network), case.ema)
     if isinstance(method, PartneredViews):
         copies = [product.stock(copy) for copy in method.partner.networks]
         shared |= {"partner": reference_views.partner_of(*copies), "momentum": case.own.get("momentum", 0.9995)}
@@ -115,8 +115,8 @@ def state(parts: dict[str, torch.nn.Module]) -> dict[str, Tensor]:
 
 def state_of(method: TwoViews) -> dict[str, Tensor]:
     parts = product.trained(method)
-    if method.average_network is not None:
-        parts["average."] = method.average_network.network
+    if method.ema_network is not None:
+        parts["ema."] = method.ema_network.network
     if isinstance(method, PartneredViews):
         parts |= dict(zip(("partner.network.", "partner.predictor."), method.partner.networks, strict=False))
     found = state(parts)
@@ -131,8 +131,8 @@ def state_of(method: TwoViews) -> dict[str, Tensor]:
 
 def state_of_reference(expected: reference_views.Learner) -> dict[str, Tensor]:
     parts: dict[str, torch.nn.Module] = {"": expected.network, "predictor.": expected.predictor}
-    if expected.average is not None:
-        parts["average."] = expected.average.network
+    if expected.ema is not None:
+        parts["ema."] = expected.ema.network
     if expected.partner is not None:
         parts["partner."] = expected.partner
     found = state(parts)

@@ -11,7 +11,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sao.networks import Generator, MovingAverage
+from sao.networks import EMA, Generator
 from sao.networks.cpu import portable, use_cpu_operators
 
 STOCK = {"convolutions"}  # made of layers for which no operators were written
@@ -167,11 +167,11 @@ class Layouts(TorchDispatchMode):
 @pytest.mark.parametrize("example", (NETWORKS | ATTENTION).values(), ids=NETWORKS | ATTENTION)
 def test_every_network_learns_on_another_device(example, training):
     network, batch = example.network().train(training).to("meta"), example.batch().to("meta")
-    average = MovingAverage(network)
+    ema = EMA(network)
     with Layouts() as layouts:
         found = values_and_gradients(network, batch)
     assert layouts.checked or len(example.shape) == 1
-    average.update(network)
+    ema.update(network)
     assert all(value.device.type == "meta" for value in found.values())
     assert {p.shape for p in network.parameters()} <= {value.shape for value in found.values()}
 

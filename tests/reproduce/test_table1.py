@@ -207,7 +207,7 @@ def test_the_scale_of_the_paper_has_the_published_settings(name):
         assert method["optimiser"] | {"kind": "lars", "learning_rate": rate, "weight_decay": decay} == method["optimiser"]
         train = config.train
         assert (train.epochs, train.batch, train.schedule, train.warmup_epochs) == (1000, 256, "cosine", 10)
-        assert method["average"] is None
+        assert method["ema_decay"] is None
         assert config.encoder is not None
         assert config.encoder.model_dump()["norm"] == "group"
 

@@ -309,7 +309,7 @@ def test_vicreg_stands_beside_simclr_with_the_same_views():
             assert config.train == beside.train
             assert config.encoder == beside.encoder
             method, views = config.method.model_dump(), beside.method.model_dump()
-            assert (method["view"], method["average"]) == (views["view"], views["average"])
+            assert (method["view"], method["ema_decay"]) == (views["view"], views["ema_decay"])
     assert rows["vicreg"].config.method.model_dump()["optimiser"]["learning_rate"] == 0.3
     assert rows["vicreg"].row.paper == {}
 

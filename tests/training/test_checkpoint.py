@@ -18,7 +18,7 @@ from sao.training import checkpoint
 
 
 def everything(method: Method) -> dict[str, torch.Tensor]:
-    """Weights, averages, bank and moments, copied."""
+    """Weights, EMAs, bank and moments, copied."""
     values = {name: value.clone() for name, value in method.state_dict().items()}
     for name, optimiser in method.optimisers.items():
         for index, quantities in optimiser.state_dict()["state"].items():
@@ -71,7 +71,7 @@ def test_everything_comes_back_and_goes_on_alike(name, spectral, tmp_path):
 
 def test_what_is_held(folder):
     names = load_file(folder / "step-00000002" / "method.safetensors").keys()
-    for part in ("discriminator.", "generator.", "average_discriminator.", "average_generator.", "bank."):
+    for part in ("discriminator.", "generator.", "ema_discriminator.", "ema_generator.", "bank."):
         assert any(name.startswith(part) for name in names)
     moments = load_file(folder / "step-00000002" / "optimisers.safetensors").keys()
     assert {key.split("/")[2] for key in moments} == {"exp_avg", "exp_avg_sq", "step"}
@@ -119,7 +119,7 @@ def test_a_state_that_says_nothing_is_damage(state, folder):
     assert load(folder)[0] == 1
 
 
-@pytest.mark.parametrize(("key", "value"), [("step", 1), ("format", 2)])
+@pytest.mark.parametrize(("key", "value"), [("step", 1), ("format", 9)])
 def test_a_state_that_does_not_fit_its_folder_is_damage(key, value, folder):
     path = folder / "step-00000002" / "state.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))

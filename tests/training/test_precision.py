@@ -79,7 +79,7 @@ def test_jacobian_and_losses_are_computed_in_float32(monkeypatch):
     assert isinstance(method, structural.Structural)
     method.bfloat16_passes = True
     passes = set()
-    for network in (method.generator, method.average_discriminator.network):
+    for network in (method.generator, method.ema_discriminator.network):
         convolution = next(module for module in network.modules() if isinstance(module, torch.nn.Conv2d))
         convolution.register_forward_hook(lambda module, inputs, output: passes.add(output.dtype))
     step(method)

@@ -165,9 +165,9 @@ def _labels(samples: Samples) -> np.ndarray:
 def pull_on_points(method: Adversarial, points: np.ndarray, data: np.ndarray) -> np.ndarray:
     """−∂L/∂x (n, 2) for points in the place of generated samples: the way in which the loss asks G to move each of them.
 
-    L is the generator's own loss, between the embeddings of the points and those of data samples; the averaged D gives both.
+    L is the generator's own loss, between the embeddings of the points and those of data samples; the EMA of D gives both.
     """
-    network = method.average_discriminator.network
+    network = method.ema_discriminator.network
     inputs = torch.from_numpy(np.asarray(points, np.float32)).requires_grad_()
     with torch.no_grad():
         real_features, real = network(torch.from_numpy(np.asarray(data, np.float32)))
@@ -190,6 +190,6 @@ def update_directions(method: Adversarial, batch: Tensor, points: np.ndarray, st
 
 @torch.no_grad()
 def _unit_embeddings(method: Adversarial, inputs: Tensor) -> Tensor:
-    """Unit embeddings by the D that learns; its average would show a hundredth of the update."""
+    """Unit embeddings by the D that learns; its EMA would show a hundredth of the update."""
     embeddings = method.discriminator(inputs)[1]
     return embeddings if embeddings.shape[1] == 1 else F.normalize(embeddings)
