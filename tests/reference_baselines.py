@@ -98,8 +98,8 @@ def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
     losses = []
     for i, view in enumerate(views):
         similar = torch.stack([view @ views[j] / temperature for j in range(2 * n) if j != i])
-        partner = view @ views[(i + n) % (2 * n)] / temperature
-        losses.append(-torch.log(partner.exp() / similar.exp().sum()))
+        positive = view @ views[(i + n) % (2 * n)] / temperature
+        losses.append(-torch.log(positive.exp() / similar.exp().sum()))
     return torch.stack(losses).sum() / (2 * n)
 
 

@@ -1,4 +1,4 @@
-"""One whole step of the learners with a partner, a queue or prototypes, as slow as it reads: losses are loops over samples."""
+"""One whole step of the learners with a teacher, a queue or prototypes, as slow as it reads: losses are loops over samples."""
 
 import copy
 import math
@@ -21,7 +21,7 @@ class Learner:
     predictor: nn.Module
     optimisers: tuple[Optimiser, Optimiser]  # of the network and of the predictor
     ema: EMA | None
-    partner: nn.Module | None = None  # of the network alone, or of both
+    teacher: nn.Module | None = None  # of the network alone, or of both
     momentum: float = 0.0
     steps: int = 1  # of the whole run
     frozen: int = 0  # steps in which the predictor does not learn
@@ -58,11 +58,11 @@ class Learner:
 
     @torch.no_grad()
     def follow(self, number: int) -> None:
-        if self.partner is None:
+        if self.teacher is None:
             return
         decay = 1 - (1 - self.momentum) * 0.5 * (1 + math.cos(math.pi * number / self.steps))
         followed = {**parameters(self.network, "network."), **parameters(self.predictor, "predictor.")}
-        for name, weight in self.partner.named_parameters():
+        for name, weight in self.teacher.named_parameters():
             weight.copy_(decay * weight + (1 - decay) * followed[name])
 
 
@@ -74,10 +74,10 @@ class BYOL(Learner):
     name = "byol"
 
     def loss(self, views: list[Tensor], number: int) -> tuple[Tensor, Tensor]:
-        assert self.partner is not None
+        assert self.teacher is not None
         projections = [self.network(view)[1] for view in views]
         predictions = [unit(self.predictor(projection)) for projection in projections]
-        targets = [unit(self.partner.get_submodule("network")(view)[1]).detach() for view in views]
+        targets = [unit(self.teacher.get_submodule("network")(view)[1]).detach() for view in views]
         losses = []
         for one, other in ((0, 1), (1, 0)):
             squares = [(p - t).square().sum() for p, t in zip(predictions[one], targets[other], strict=True)]
@@ -158,18 +158,18 @@ class SwAV(Learner):
 @dataclass
 class DINO(Learner):
     temperature: float = 0.0
-    sharp: list[float] = field(default_factory=list)  # the partner's temperature at each step
+    sharp: list[float] = field(default_factory=list)  # the teacher's temperature at each step
     centre_decay: float = 0.0
     centre: Tensor = field(default_factory=lambda: torch.zeros(()))
 
     name = "dino"
 
     def loss(self, views: list[Tensor], number: int) -> tuple[Tensor, Tensor]:
-        assert self.partner is not None
+        assert self.teacher is not None
         projections = [self.network(view)[1] for view in views]
         outputs = [self.predictor(projection) for projection in projections]
         with torch.no_grad():
-            network, predictor = (self.partner.get_submodule(part) for part in ("network", "predictor"))
+            network, predictor = (self.teacher.get_submodule(part) for part in ("network", "predictor"))
             self.targets = [predictor(network(view)[1]) for view in views]
         losses = []
         for one, other in ((0, 1), (1, 0)):
@@ -191,7 +191,7 @@ def cross_entropy(shares: Tensor, logits: Tensor) -> Tensor:
     return torch.stack(losses).sum() / len(losses)
 
 
-def partner_of(network: nn.Module, predictor: nn.Module | None = None) -> nn.Module:
+def teacher_of(network: nn.Module, predictor: nn.Module | None = None) -> nn.Module:
     """A copy of both, under the names of what it follows."""
     parts = {"network": network} | ({} if predictor is None else {"predictor": predictor})
     return nn.ModuleDict(copy.deepcopy(parts)).requires_grad_(False)

@@ -87,7 +87,7 @@ def test_a_step_takes_one_gather_a_pass_one_gradient_sum_a_player_and_the_sums_o
         # Of each BatchNorm mean and variance: one after the other forward, for D's samples and for G's, and together backward.
         expected = {"all_gather": 2, "all_reduce": 2 + norms * (2 + 2 + 1)}
         single = {"all_gather": 1, "all_reduce": 1}
-        # Both views pass through the BatchNorms of projector and predictor, and through the projector of the partner.
+        # Both views pass through the BatchNorms of projector and predictor, and through the projector of the teacher.
         both = {"all_gather": 1, "all_reduce": 1 + 2 * (2 * (2 + 1) + 2)}
         several = {"jsd": expected, "micro-batches": expected, "byol": both}
         assert counts == {**several, "simclr": single, "supervised": single}

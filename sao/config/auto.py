@@ -201,7 +201,7 @@ def _choose_for_views(choose, method: dict[str, Any], samples: Samples, steps: i
     choose(f"the last layer learns {share}", {"method.frozen_epochs": early})
     choose(f"the queue is used {share}", {"method.queue_epochs": early})
     follows = round(min(published.get("momentum", 0.0), max(0.9, 1 - 10 / steps)), 4)
-    choose("a partner that follows with decay {}, because it must arrive within the run", {"method.momentum": follows})
+    choose("a teacher with decay {}, because it must follow the network within the run", {"method.momentum": follows})
     choose("learning rates fall along a {}, because that is how these learners are published", {"train.schedule": "cosine"})
 
 

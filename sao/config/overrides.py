@@ -17,6 +17,7 @@ from sao.errors import InputError
 # What version 0.2 called options and their values. The old words are accepted for one release, with a hint.
 RENAMED = {
     "method.average": "method.ema_decay",
+    "method.partner_temperature": "method.teacher_temperature",
 }
 RENAMED_VALUES = {"method.keys_from": {"average": "ema"}}
 # What people call things elsewhere, and the last word of the option that it is here.

@@ -1,4 +1,4 @@
-"""BYOL: what a slowly following partner sees in one view is to be predicted from the other; nothing is told apart."""
+"""BYOL: from one view the network predicts the target network's projection of the other view. No negatives."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -11,11 +11,11 @@ from sao.config.types import PositiveInt
 from sao.data.augmentation import Augmentation
 from sao.methods.base import Context, Scalars
 from sao.methods.encoders import encoder_for
-from sao.methods.two_view import WEAKER, WEAKER_SOLARISED, PartneredViews, PartnerOptions, Parts, cross_views
+from sao.methods.two_view import WEAKER, WEAKER_SOLARISED, Parts, TeacherOptions, TeacherViews, cross_views
 from sao.networks import ProjectionHead
 
 
-class Options(PartnerOptions):
+class Options(TeacherOptions):
     """BYOL; the BatchNorm of its heads takes the moments of the global batch."""
 
     name: Literal["byol"] = "byol"
@@ -31,7 +31,7 @@ class Options(PartnerOptions):
         return BYOL(self, context)
 
 
-class BYOL(PartneredViews):
+class BYOL(TeacherViews):
     headline = ("network/byol", "network/spread")
 
     def __init__(self, options: Options, context: Context) -> None:
@@ -39,11 +39,11 @@ class BYOL(PartneredViews):
         size = options.projection_size
         head = ProjectionHead([encoder.feature_size, options.hidden_size, size])
         predictor = ProjectionHead([size, options.predictor_size, size])
-        super().__init__(encoder, head, options, context, predictor, partner_predicts=False)
+        super().__init__(encoder, head, options, context, predictor, teacher_predicts=False)
 
     def project(self, images: Tensor) -> Parts:
         projection = self.network(images)[1]
-        prediction, target = self.predictor(projection), self.of_partner(images)
+        prediction, target = self.predictor(projection), self.of_teacher(images)
         return {"projection": projection.detach(), "prediction": prediction, "target": target}
 
     def losses(self, views: Sequence[Parts], step: int) -> Scalars:

@@ -1,4 +1,4 @@
-"""DINO: a network learns the centred and sharpened outputs of its own slower partner, for another view of the image."""
+"""DINO: the network learns the centred and sharpened outputs of its teacher for another view of the image."""
 
 import math
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from sao.methods.optimisers import ViewsOptimiser
 from sao.methods.two_view import (
     WEAKER,
     WEAKER_SOLARISED,
-    PartneredViews,
-    PartnerOptions,
     Parts,
+    TeacherOptions,
+    TeacherViews,
     cross_views,
     soft_cross_entropy,
 )
@@ -26,9 +26,9 @@ from sao.networks import Prototypes
 
 
 class WarmUp(Strict):
-    """A sharper partner at the start, against a collapse to equal outputs."""
+    """A sharper teacher at the start, against a collapse to equal outputs."""
 
-    temperature: PositiveFloat = Field(default=0.04, description="of the partner in the first pass over the data")
+    temperature: PositiveFloat = Field(default=0.04, description="of the teacher in the first epoch")
     epochs: PositiveInt = Field(default=50, description="passes over the data in which it rises")
 
 
@@ -39,7 +39,7 @@ class Optimiser(ViewsOptimiser):
     )
 
 
-class Options(PartnerOptions):
+class Options(TeacherOptions):
     """DINO, with the head for convolutional networks: no BatchNorm."""
 
     name: Literal["dino"] = "dino"
@@ -48,14 +48,14 @@ class Options(PartnerOptions):
         default=WEAKER_SOLARISED, description="how the second view is made; null: like the first"
     )
     momentum: Decay = Field(
-        default=0.9995, description="decay of the partner at the start, which rises to 1; lower it for short runs"
+        default=0.9995, description="decay of the teacher at the start, which rises to 1; lower it for short runs"
     )
     optimiser: Optimiser = Field(default=Optimiser(), description="how encoder and head are updated")
     outputs: PositiveInt = Field(default=4096, description="numbers in an output, K; fewer for short runs")
     temperature: PositiveFloat = Field(default=0.1, description="of the network's outputs")
-    partner_temperature: PositiveFloat = Field(default=0.07, description="of the partner's outputs, which are sharper")
-    warm_up: WarmUp | None = Field(default=None, description="of the partner's temperature; null: none")
-    centre_decay: Decay = Field(default=0.9, description="of the mean output, which is taken off the partner's")
+    teacher_temperature: PositiveFloat = Field(default=0.07, description="of the teacher's outputs, which are sharper")
+    warm_up: WarmUp | None = Field(default=None, description="of the teacher's temperature; null: none")
+    centre_decay: Decay = Field(default=0.9, description="of the mean output, which is subtracted from the teacher's")
     frozen_epochs: NonNegativeFloat = Field(default=1.0, description="passes over the data before the last layer is learnt")
     hidden_size: PositiveInt = Field(default=2048, description="units of the two layers behind the features")
     projection_size: PositiveInt = Field(default=256, description="numbers in a projection, before the last layer")
@@ -64,7 +64,7 @@ class Options(PartnerOptions):
         return DINO(self, context)
 
 
-class DINO(PartneredViews):
+class DINO(TeacherViews):
     headline = ("network/dino",)
     centre: Tensor
 
@@ -77,7 +77,7 @@ class DINO(PartneredViews):
         for layer in (layer for layer in head if isinstance(layer, nn.Linear)):
             nn.init.trunc_normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
-        super().__init__(encoder, head, options, context, Prototypes(size, options.outputs), partner_predicts=True)
+        super().__init__(encoder, head, options, context, Prototypes(size, options.outputs), teacher_predicts=True)
         self.options, self.steps_per_epoch = options, context.steps_per_epoch
         self.uniform_losses = {"network/dino": math.log(options.outputs)}
         self.frozen_steps = round(options.frozen_epochs * context.steps_per_epoch)
@@ -89,11 +89,11 @@ class DINO(PartneredViews):
 
     def project(self, images: Tensor) -> Parts:
         projection = self.network(images)[1]
-        output, target = self.predictor(projection), self.of_partner(images)
+        output, target = self.predictor(projection), self.of_teacher(images)
         return {"projection": projection.detach(), "output": output, "target": target}
 
     def losses(self, views: Sequence[Parts], step: int) -> Scalars:
-        sharp, soft = self._partner_temperature(step), self.options.temperature
+        sharp, soft = self._teacher_temperature(step), self.options.temperature
         terms = [
             soft_cross_entropy(((one["target"] - self.centre) / sharp).softmax(1).detach(), other["output"] / soft)
             for one, other in cross_views(views)
@@ -103,8 +103,8 @@ class DINO(PartneredViews):
     def update_bank(self, views: Sequence[Parts], step: int) -> None:
         self.centre.lerp_(torch.cat([view["target"] for view in views]).mean(0), 1 - self.options.centre_decay)
 
-    def _partner_temperature(self, step: int) -> float:
-        last, warm_up = self.options.partner_temperature, self.options.warm_up
+    def _teacher_temperature(self, step: int) -> float:
+        last, warm_up = self.options.teacher_temperature, self.options.warm_up
         if warm_up is None:
             return last
         share = min(1.0, step // self.steps_per_epoch / max(1, warm_up.epochs - 1))

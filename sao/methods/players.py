@@ -1,4 +1,4 @@
-"""What networks that play against each other need of a method: draws of latents, and a partner that stands still."""
+"""What networks that play against each other need of a method: draws of latents, and an opponent that is frozen."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

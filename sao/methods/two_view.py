@@ -15,7 +15,7 @@ from sao.core import distributed
 from sao.data.augmentation import Augmentation
 from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars, evaluating
 from sao.methods.optimisers import ViewsOptimiser
-from sao.networks import EMA, Discriminator, Encoder, Partner
+from sao.networks import EMA, Discriminator, Encoder, Teacher
 
 # Of the published recipes for CIFAR-10 and CIFAR-100.
 SYMMETRIC = Augmentation(crop=0.08, jitter=(0.8, 0.8, 0.8, 0.2), grey=0.2, blur=0.5, flip=True)
@@ -123,38 +123,36 @@ class TwoViews(Method):
             return network(inputs)[1]
 
 
-class PartnerOptions(ViewsOptions):
-    momentum: Decay = Field(
-        default=0.99, description="decay of the partner that follows the network, at the start; it rises to 1 along a cosine"
-    )
+class TeacherOptions(ViewsOptions):
+    momentum: Decay = Field(default=0.99, description="decay of the teacher at the start; it rises to 1 along a cosine")
 
 
-class PartneredViews(TwoViews):
-    """With a partner that follows the network, and from whose outputs it learns."""
+class TeacherViews(TwoViews):
+    """The targets come from a teacher, an EMA of the network (BYOL calls it the target network)."""
 
     def __init__(
         self,
         encoder: Encoder,
         head: nn.Module,
-        options: PartnerOptions,
+        options: TeacherOptions,
         context: Context,
         predictor: nn.Module,
-        partner_predicts: bool,
+        teacher_predicts: bool,
     ) -> None:
         super().__init__(encoder, head, options, context, predictor)
         self.momentum = options.momentum
-        self.followed = (self.network, self.predictor) if partner_predicts else (self.network,)
-        self.partner = Partner(*self.followed)
+        self.followed = (self.network, self.predictor) if teacher_predicts else (self.network,)
+        self.teacher = Teacher(*self.followed)
 
     def step(self, batch: Batch, step: int) -> Scalars:
         scalars = super().step(batch, step)
-        self.partner.update(rising_to_1(self.momentum, step, self.steps), *self.followed)
+        self.teacher.update(rising_to_1(self.momentum, step, self.steps), *self.followed)
         return scalars
 
     @torch.no_grad()
-    def of_partner(self, images: Tensor) -> Tensor:
-        """What the partner makes of images: projections, or what its predictor makes of them."""
-        network, *predictor = self.partner.networks
+    def of_teacher(self, images: Tensor) -> Tensor:
+        """The teacher's projections of images, or its predictions where it has a predictor."""
+        network, *predictor = self.teacher.networks
         made = network(images)[1]
         return predictor[0](made) if predictor else made
 
@@ -173,8 +171,8 @@ def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
     views = F.normalize(torch.cat([one, other]))
     itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
     logits = (views @ views.T / temperature).masked_fill(itself, -torch.inf)
-    partners = torch.arange(len(views), device=views.device).roll(len(one))
-    return F.cross_entropy(logits, partners)
+    positives = torch.arange(len(views), device=views.device).roll(len(one))
+    return F.cross_entropy(logits, positives)
 
 
 def soft_cross_entropy(targets: Tensor, logits: Tensor) -> Tensor:

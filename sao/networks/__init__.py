@@ -6,9 +6,9 @@ from sao.networks.discriminator import Discriminator, Encoder
 from sao.networks.ema import EMA
 from sao.networks.head import EmbeddingHead, ProjectionHead, Prototypes, ScoreHead
 from sao.networks.mlp import VectorEncoder, VectorGenerator
-from sao.networks.partner import Partner
 from sao.networks.plain_resnet import PlainResNet
 from sao.networks.resnet import ResNet, resnet_stages
+from sao.networks.teacher import Teacher
 
 __all__ = [
     "EMA",
@@ -17,12 +17,12 @@ __all__ = [
     "EmbeddingHead",
     "Encoder",
     "Generator",
-    "Partner",
     "PlainResNet",
     "ProjectionHead",
     "Prototypes",
     "ResNet",
     "ScoreHead",
+    "Teacher",
     "VectorEncoder",
     "VectorGenerator",
     "resnet_stages",

@@ -89,7 +89,7 @@ CPU_SCALE: Mapping[str, Recipe] = {
         **{"second_view.crop": "0.2"},
         outputs="256",
         momentum="0.99",
-        partner_temperature="0.04",
+        teacher_temperature="0.04",
         frozen_epochs="0.25",
     ),
     "mae": {

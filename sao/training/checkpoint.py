@@ -26,6 +26,7 @@ FORMAT = 2  # 1 was written by version 0.2, with other names of networks
 # Names of networks in format 1, at the beginning of a tensor's name or after a dot, and their names today.
 RENAMED = {
     "average_": "ema_",
+    "partner.": "teacher.",
 }
 T = TypeVar("T")
 METHOD, OPTIMISERS, STATE = "method.safetensors", "optimisers.safetensors", "state.json"
@@ -216,7 +217,7 @@ def _current_names(path: Path, stored: Iterable[str]) -> dict[str, str]:
     for name in stored:
         today = name
         for old, new in renamed.items():
-            today = re.sub(rf"(^|\.){old}", rf"\g<1>{new}", today)
+            today = re.sub(rf"(^|\.){re.escape(old)}", rf"\g<1>{new}", today)
         names[today] = name
     return names
 

@@ -141,7 +141,7 @@ def test_another_method_on_own_images_has_choices_of_its_own(tmp_path):
     words = ["train", "--method", "byol", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", *SHORT[:6]]
     said, _ = sao(tmp_path / "train", *words)
     assert "auto: heads of 256 units that end in 64 numbers, because" in said
-    assert "auto: a partner that follows with decay 0.9, because" in said
+    assert "auto: a teacher with decay 0.9, because" in said
     assert "bank" not in said
     method = Run(tmp_path / "run").config.method
     assert (method.name, method.model_dump()["predictor_size"]) == ("byol", 256)

@@ -89,7 +89,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "momentum": 0.9995,
         "outputs": 4096,
         "temperature": 0.1,
-        "partner_temperature": 0.07,
+        "teacher_temperature": 0.07,
         "warm_up": None,
         "centre_decay": 0.9,
         "frozen_epochs": 1.0,

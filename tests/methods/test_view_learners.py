@@ -80,7 +80,7 @@ def test_it_learns_on_digits_and_does_not_collapse(name):
             "method__momentum": 0.99,
             "method__frozen_epochs": 3,
             "method__outputs": 256,
-            "method__partner_temperature": 0.04,
+            "method__teacher_temperature": 0.04,
         },
     }[name]
     sizes = {"encoder__widths": "[16, 32]", "method__hidden_size": 64, "method__projection_size": 32}
@@ -118,12 +118,12 @@ def test_what_is_frozen_does_not_move(name):
 
 
 def test_features_come_from_the_network_that_learns():
-    """Not from its partner, which is behind."""
+    """Not from its teacher, which is behind."""
     for name in ("byol", "dino"):
         method = learner(name)
         before = method.features(inputs())
         with torch.no_grad():
-            for parameter in method.get_submodule("partner").parameters():
+            for parameter in method.get_submodule("teacher").parameters():
                 parameter.zero_()
         assert torch.equal(method.features(inputs()), before)
         assert not method.has_ema
@@ -157,7 +157,7 @@ def test_assignments_are_even_and_do_not_overflow():
     assert bool(sharp.isfinite().all())
 
 
-def test_a_uniform_partner_gives_the_loss_of_a_collapse():
+def test_a_uniform_teacher_gives_the_loss_of_a_collapse():
     """ln K, which is what to look for."""
     method = learner("dino")
     equal = {"output": torch.zeros(16, 12), "target": torch.zeros(16, 12)}

@@ -1,4 +1,4 @@
-"""Whole steps of the learners with a partner, a queue or prototypes, against a slow reference."""
+"""Whole steps of the learners with a teacher, a queue or prototypes, against a slow reference."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from sao.config import build
 from sao.methods import dino
 from sao.methods.nnclr import NNCLR
 from sao.methods.swav import SwAV
-from sao.methods.two_view import PartneredViews, TwoViews
+from sao.methods.two_view import TeacherViews, TwoViews
 
 BATCH, SAMPLES, STEPS = 6, 12, 5  # two steps in an epoch
 VIEW = {"flip": True, "crop": 0.5}
@@ -82,9 +82,9 @@ def reference(case: Case, method: TwoViews) -> reference_views.Learner:
     if method.ema_network is not None:
         assert case.ema is not None
         shared["ema"] = EMA(product.stock(method.ema_network.network), case.ema)
-    if isinstance(method, PartneredViews):
-        copies = [product.stock(copy) for copy in method.partner.networks]
-        shared |= {"partner": reference_views.partner_of(*copies), "momentum": case.own.get("momentum", 0.9995)}
+    if isinstance(method, TeacherViews):
+        copies = [product.stock(copy) for copy in method.teacher.networks]
+        shared |= {"teacher": reference_views.teacher_of(*copies), "momentum": case.own.get("momentum", 0.9995)}
     shared["frozen"] = round(case.own.get("frozen_epochs", 0) * SAMPLES / BATCH)
     own = {"temperature": case.own["temperature"]} if "temperature" in case.own else {}
     match case.name:
@@ -117,8 +117,8 @@ def state_of(method: TwoViews) -> dict[str, Tensor]:
     parts = product.trained(method)
     if method.ema_network is not None:
         parts["ema."] = method.ema_network.network
-    if isinstance(method, PartneredViews):
-        parts |= dict(zip(("partner.network.", "partner.predictor."), method.partner.networks, strict=False))
+    if isinstance(method, TeacherViews):
+        parts |= dict(zip(("teacher.network.", "teacher.predictor."), method.teacher.networks, strict=False))
     found = state(parts)
     if isinstance(method, NNCLR):
         found["queue"] = in_order(method.queue.rows)
@@ -133,8 +133,8 @@ def state_of_reference(expected: reference_views.Learner) -> dict[str, Tensor]:
     parts: dict[str, torch.nn.Module] = {"": expected.network, "predictor.": expected.predictor}
     if expected.ema is not None:
         parts["ema."] = expected.ema.network
-    if expected.partner is not None:
-        parts["partner."] = expected.partner
+    if expected.teacher is not None:
+        parts["teacher."] = expected.teacher
     found = state(parts)
     if isinstance(expected, reference_views.NNCLR):
         found["queue"] = in_order(torch.stack(expected.queue))

@@ -4,33 +4,33 @@ import pytest
 import torch
 from torch import nn
 
-from sao.networks import Partner, ProjectionHead, Prototypes
+from sao.networks import ProjectionHead, Prototypes, Teacher
 
 
-def test_parameters_follow_and_statistics_are_the_partners_own():
+def test_parameters_follow_and_statistics_are_the_teachers_own():
     one, other = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), nn.Linear(4, 2)
-    partner = Partner(one, other)
-    before = [value.clone() for value in partner.parameters()]
+    teacher = Teacher(one, other)
+    before = [value.clone() for value in teacher.parameters()]
     with torch.no_grad():
         for parameter in (*one.parameters(), *other.parameters()):
             parameter += 1
     one(torch.randn(8, 3))
-    partner.update(0.75, one, other)
-    for own, was in zip(partner.parameters(), before, strict=True):
+    teacher.update(0.75, one, other)
+    for own, was in zip(teacher.parameters(), before, strict=True):
         torch.testing.assert_close(own, was + 0.25)
-    assert float(partner.get_buffer("networks.0.1.running_mean").abs().sum()) == 0
-    assert not any(own.requires_grad for own in partner.parameters())
+    assert float(teacher.get_buffer("networks.0.1.running_mean").abs().sum()) == 0
+    assert not any(own.requires_grad for own in teacher.parameters())
 
 
-def test_a_partner_is_in_the_mode_of_what_it_belongs_to():
+def test_a_teacher_is_in_the_mode_of_what_it_belongs_to():
     class Learner(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.partner = Partner(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+            self.teacher = Teacher(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
 
     learner = Learner()
     inputs = torch.randn(8, 3) + 5
-    (network,) = learner.partner.networks
+    (network,) = learner.teacher.networks
     assert float(network(inputs).mean().abs()) < 1e-5  # with the moments of the batch
     assert float(network.get_buffer("1.running_mean").abs().sum()) > 0
     learner.eval()
@@ -39,7 +39,7 @@ def test_a_partner_is_in_the_mode_of_what_it_belongs_to():
 
 def test_what_is_followed_must_be_what_was_copied():
     with pytest.raises(ValueError):
-        Partner(nn.Linear(2, 2)).update(0.5)
+        Teacher(nn.Linear(2, 2)).update(0.5)
 
 
 def test_prototypes_are_a_linear_layer_with_weights_normalised_to_length_1():

@@ -1,4 +1,4 @@
-"""A slower copy of networks that learn, whose outputs are what they learn from."""
+"""The teacher, or target network: an EMA of networks whose outputs are their training targets."""
 
 import copy
 
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from sao.networks.ema import follow
 
 
-class Partner(nn.Module):
-    """Copies that take no gradient and follow in their parameters alone: copy ← decay · copy + (1 − decay) · network.
+class Teacher(nn.Module):
+    """Copies without gradients; only parameters follow: copy ← decay · copy + (1 − decay) · network.
 
-    In contrast to an EMA that is used after training, a copy is in the mode of what it belongs to: while that learns,
-    a BatchNorm in it takes the moments of its own batch, and keeps running statistics of its own.
+    Unlike an EMA for use after training, a copy has the mode of its owner. In training its BatchNorm takes the moments of the
+    batch and keeps running statistics of its own.
     """
 
     def __init__(self, *networks: nn.Module) -> None:
