@@ -34,7 +34,7 @@ class Learner:
         """With those rows of the first view that tell whether it collapses."""
 
     def after(self, number: int) -> None:
-        """What is remembered."""
+        """The queue after the step."""
 
     def step(self, views: list[Tensor], number: int) -> Terms:
         loss, watched = self.loss(views, number)

@@ -45,7 +45,7 @@ CASES |= {f"simclr, {kind}": {"method__optimiser__kind": kind} for kind in ("lar
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_never_waits_for_the_device(name):
-    """As the engine makes it, from rows of the data to the updates; the second one finds what the first has remembered."""
+    """As the engine makes it, from rows of the data to the updates; the second one finds the bank of the first."""
     method, batches = learner(name.split(",")[0], **CASES[name]), Batches(tiny.dataset().train, META)
     with fused_optimisers(), audited(data=True) as audit:
         for step in range(2):

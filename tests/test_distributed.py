@@ -113,7 +113,7 @@ def test_shares_of_a_batch_are_the_batch_in_order(monkeypatch):
                 monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
                 shares.append(list(range(batch)[distributed.local_slice(batch)]))
             assert [row for share in shares for row in share] == list(range(batch))
-            assert max(map(len, shares)) == distributed.largest_share(batch)
+            assert max(map(len, shares)) == distributed.largest_local_batch(batch)
             assert min(map(len, shares)) >= 1
 
 

@@ -25,7 +25,7 @@ class Literal(structural.Structural):
     def __init__(self, options: structural.Options, context: Context) -> None:
         super().__init__(options, context)
         if isinstance(self.generator, Generator):
-            self.generator.frugal = False
+            self.generator.recompute = False
 
     @portable()
     def step(self, batch: Batch, step: int):

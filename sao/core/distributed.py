@@ -59,7 +59,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter], *others: Tensor) -> None:
         tensor.copy_(part.view_as(tensor))
 
 
-def largest_share(global_batch: int) -> int:
+def largest_local_batch(global_batch: int) -> int:
     """The most rows that any process has of a global batch: what all of them must decide alike depends on it."""
     return -(-global_batch // world_size())
 

@@ -130,7 +130,7 @@ class DiscriminatorPasses(Generative):
 
         Whether there are several is asked of the largest batch that a process has, so that all of them refine alike.
         """
-        if self.micro_batch is None or self.micro_batch >= 2 * distributed.largest_share(self.batch):
+        if self.micro_batch is None or self.micro_batch >= 2 * distributed.largest_local_batch(self.batch):
             yield
             return
         training = self.discriminator.training

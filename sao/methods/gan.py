@@ -70,8 +70,8 @@ class Adversarial(DiscriminatorPasses):
     ) -> None:
         super().__init__()
         self.discriminator, self.generator = discriminator, generator
-        if isinstance(generator, Generator):  # the one for vectors has little to remember
-            generator.frugal = options.micro_batch is not None
+        if isinstance(generator, Generator):  # the one for vectors stores little
+            generator.recompute = options.micro_batch is not None
         self.ema_discriminator = EMA(discriminator, options.ema_decay)
         self.ema_generator = EMA(generator, options.ema_decay)
         self.latent_shape = (options.generator.latent_size,)

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from sao.core import distributed
 from sao.networks.cpu import batchnorm as cpu
 from sao.networks.cpu import use_cpu_operators
-from sao.networks.moments import moments, normalised, remember, spread
+from sao.networks.moments import moments, normalised, spread, update_running
 
 
 class BatchNorm(nn.Module):
@@ -48,16 +48,16 @@ class BatchNorm(nn.Module):
         return result.to(x.dtype)
 
     def then(self, function: Callable[..., Tensor], weights: Sequence[Tensor], x: Tensor, condition: Tensor | None) -> Tensor:
-        """function(relu(self(x, condition)), *weights), of which nothing but x is remembered until the backward pass.
+        """function(relu(self(x, condition)), *weights), with activation checkpointing: only x is stored.
 
-        There the function is called again. It must treat its samples independently: on the CPU it gets a few at a time.
+        The backward pass calls the function again. It must treat its samples independently: on the CPU it gets chunks.
         """
         self._check(x)
         gain, bias = self._gain_and_bias(condition)
         mean, variance, count = self._moments(x.to(gain.dtype))
         scale = (variance + self.eps).rsqrt()
         if use_cpu_operators(x):
-            return cpu.in_parts(function, weights, x, gain, bias, mean, scale, count)
+            return cpu.in_chunks(function, weights, x, gain, bias, mean, scale, count)
 
         def layer(x: Tensor, gain: Tensor, bias: Tensor, mean: Tensor, scale: Tensor, *weights: Tensor) -> Tensor:
             return function(F.relu(normalised(x.to(gain.dtype), gain, bias, mean, scale)).to(x.dtype), *weights)
@@ -84,5 +84,5 @@ class BatchNorm(nn.Module):
         if use_cpu_operators(x):
             return cpu.update_moments(x, self.running_mean, self.running_var, self.momentum)
         found = moments(x)
-        remember(self.running_mean, self.running_var, self.momentum, *found)
+        update_running(self.running_mean, self.running_var, self.momentum, *found)
         return found

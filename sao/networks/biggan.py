@@ -33,11 +33,11 @@ class Generator(ImageNetwork):
     The defaults are the paper's 32x32 network. Any size from 8 to 256 works: the image grows by doublings from a start of
     4 to 8 pixels, and what is too much at the border is cut off.
 
-    A frugal one works through every layer a few samples at a time and remembers the layer's input only, for less than half of
-    the memory of a training pass; images, gradients and statistics are the same.
+    With `recompute` (activation checkpointing) a layer stores its input only and works in chunks of the batch. That takes less
+    than half of the memory of a training pass. Images, gradients and statistics are the same.
     """
 
-    frugal = False
+    recompute = False
 
     def __init__(
         self,
@@ -81,23 +81,23 @@ class Generator(ImageNetwork):
         condition = self.condition(latents)
         x = arranged(self.first(latents).reshape(-1, self.first_channels, self.start, self.start))
         for block in self.blocks:
-            x = block(x) if isinstance(block, SelfAttention) else block(x, condition, self.frugal)
-        images = torch.tanh(_layer(self.norm, self.last, x, None, self.frugal))
+            x = block(x) if isinstance(block, SelfAttention) else block(x, condition, self.recompute)
+        images = torch.tanh(_layer(self.norm, self.last, x, None, self.recompute))
         margin = (images.shape[-1] - self.size) // 2
         return images[..., margin : margin + self.size, margin : margin + self.size]
 
 
 def _layer(
-    norm: nn.Module, convolution: nn.Module, x: Tensor, condition: Tensor | None, frugal: bool, double: bool = False
+    norm: nn.Module, convolution: nn.Module, x: Tensor, condition: Tensor | None, recompute: bool, double: bool = False
 ) -> Tensor:
     """convolution(relu(norm(x))), with the image doubled in between."""
-    if not frugal:
+    if not recompute:
         return convolution(_doubled(F.relu_(norm(x, condition)), double))
     assert isinstance(norm, BatchNorm)
     assert isinstance(convolution, Convolution)
     # The weights are asked for once: spectral normalisation refines its estimate each time.
     weights = convolution.weight, convolution.bias
-    function = convolution.in_parts if use_cpu_operators(x) else convolution._conv_forward
+    function = convolution.in_chunks if use_cpu_operators(x) else convolution._conv_forward
     return norm.then(lambda y, *weights: function(_doubled(y, double), *weights), weights, x, condition)
 
 
@@ -109,7 +109,7 @@ class Convolution(nn.Conv2d):
     """Stride 1, zero padding that keeps the size."""
 
     bias: Tensor
-    in_parts = staticmethod(convolved_or_graph)  # the same as a function, for a frugal layer on the CPU
+    in_chunks = staticmethod(convolved_or_graph)  # the same as a function, for a recomputed layer on the CPU
 
     def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
         super().__init__(inputs, outputs, kernel, padding=kernel // 2)
@@ -118,7 +118,7 @@ class Convolution(nn.Conv2d):
 class ToImages(Convolution):
     """From many channels to one or three."""
 
-    in_parts = staticmethod(to_images)
+    in_chunks = staticmethod(to_images)
 
     def forward(self, input: Tensor) -> Tensor:
         return to_images(input, self.weight, self.bias) if use_cpu_operators(input) else super().forward(input)
@@ -135,10 +135,10 @@ class Block(nn.Module):
         self.norms = nn.ModuleList(BatchNorm(i, condition_size) for i, _, _ in sizes)
         self.convolutions = nn.ModuleList(Convolution(i, o, kernel) for i, o, kernel in sizes)
 
-    def forward(self, x: Tensor, condition: Tensor, frugal: bool = False) -> Tensor:
+    def forward(self, x: Tensor, condition: Tensor, recompute: bool = False) -> Tensor:
         residual = x
         for index, (norm, convolution) in enumerate(zip(self.norms, self.convolutions, strict=True)):
-            residual = _layer(norm, convolution, residual, condition, frugal, double=self.upsample and index == 1)
+            residual = _layer(norm, convolution, residual, condition, recompute, double=self.upsample and index == 1)
         shortcut = x[:, : self.outputs]
         if self.upsample and use_cpu_operators(x):
             return add_doubled(residual, shortcut)

@@ -13,7 +13,7 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def combined(mean: Tensor, variance: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The moments of the whole batch from those of each process's part.
+    """The moments of the whole batch from those of each process.
 
     First the mean and then the squares around it: a sum of squares around zero loses digits.
     """
@@ -26,7 +26,10 @@ def combined(mean: Tensor, variance: Tensor, count: Tensor) -> tuple[Tensor, Ten
 
 
 @torch.no_grad()
-def remember(running_mean: Tensor, running_var: Tensor, momentum: float, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+def update_running(
+    running_mean: Tensor, running_var: Tensor, momentum: float, mean: Tensor, variance: Tensor, count: Tensor
+) -> None:
+    """Move the running statistics towards the moments of a batch."""
     running_mean.lerp_(mean, momentum)
     running_var.lerp_(variance * count / (count - 1), momentum)
 

@@ -1,4 +1,4 @@
-"""What a run remembers of its data, in data.json: enough to use the model without it, and to know it again."""
+"""What a run records of its data, in data.json: enough to use the model without it, and to recognise it."""
 
 import json
 import math

@@ -132,7 +132,7 @@ def stock(network: nn.Module) -> nn.Module:
     """A copy in the usual layout, to be run without the operators written for speed; it has the same parameters and buffers."""
     network = copy.deepcopy(network)
     if isinstance(network, Generator):
-        network.frugal = False
+        network.recompute = False
     with portable():
         return network.to("cpu")
 

@@ -142,7 +142,7 @@ def test_the_ema_forgets_by_images():
     assert method._decay(4) == 0.5 ** (16 / 32)
     assert method._decay(100) == 0.5 ** (16 / 64)
     tiny.make_steps(method, 0, 1)
-    assert_same_weights(method.ema_generator.network, method.generator)  # nothing to remember yet
+    assert_same_weights(method.ema_generator.network, method.generator)  # nothing to average yet
 
 
 def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:

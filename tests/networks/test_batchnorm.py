@@ -93,16 +93,16 @@ def test_a_single_sample_is_welcome_in_evaluation_and_where_it_has_positions():
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("condition_size", [3, None])
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("part", [1, 4, 9])
-def test_in_parts_a_layer_has_the_same_values_gradients_and_statistics(monkeypatch, condition_size, training, part):
-    monkeypatch.setattr(cpu_batchnorm, "AT_ONCE", part * 4 * 5 * 3)
-    whole, parts = (BatchNorm(4, condition_size).double().train(training) for _ in range(2))
-    parts.load_state_dict(whole.state_dict())
+@pytest.mark.parametrize("chunk", [1, 4, 9])
+def test_a_layer_in_chunks_has_the_same_values_gradients_and_statistics(monkeypatch, condition_size, training, chunk):
+    monkeypatch.setattr(cpu_batchnorm, "AT_ONCE", chunk * 4 * 5 * 3)
+    whole, chunked = (BatchNorm(4, condition_size).double().train(training) for _ in range(2))
+    chunked.load_state_dict(whole.state_dict())
     x, _, weight = batches(5, 3)
     weight = weight[:2, :, :1, :1].clone().requires_grad_()
     condition = None if condition_size is None else batches()[0][:, :condition_size]
     results = []
-    for norm in (whole, parts):
+    for norm in (whole, chunked):
         inputs = x.contiguous(memory_format=torch.channels_last).requires_grad_()
         if norm is whole:
             outputs = F.conv2d(F.relu(norm(inputs, condition)), weight)

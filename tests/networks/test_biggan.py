@@ -171,31 +171,31 @@ def test_wrong_options_are_named(name, value):
         pytest.param(128, True, None, marks=pytest.mark.slow),
     ],
 )
-def test_a_frugal_one_has_the_same_images_gradients_statistics_and_spectral_vectors(monkeypatch, size, training, at_once):
+def test_recomputation_keeps_images_gradients_statistics_and_spectral_vectors(monkeypatch, size, training, at_once):
     monkeypatch.setattr(cpu_batchnorm, "AT_ONCE", at_once)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         plain = Generator(size, 3, 2, 2, 8).double().train(training)
         latents = torch.randn(2, 7, 8, dtype=torch.float64)
         weights = torch.randn(7, 3, size, size, dtype=torch.float64)
-    frugal = copy.deepcopy(plain)
-    frugal.frugal = True
+    recomputed = copy.deepcopy(plain)
+    recomputed.recompute = True
     for z in latents:
         expected = plain(z)
         with portable(at_once is None):
-            found = frugal(z)
+            found = recomputed(z)
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-11)
         for images in (expected, found):
             (images * weights).sum().backward()
     scale = max(float(p.grad.abs().max()) for p in plain.parameters() if p.grad is not None)
-    for (name, parameter), other in zip(plain.named_parameters(), frugal.parameters(), strict=True):
+    for (name, parameter), other in zip(plain.named_parameters(), recomputed.parameters(), strict=True):
         assert parameter.grad is not None
         torch.testing.assert_close(other.grad, parameter.grad, rtol=1e-9, atol=1e-11 * scale, msg=name)
-    for value, other in zip(plain.buffers(), frugal.buffers(), strict=True):
+    for value, other in zip(plain.buffers(), recomputed.buffers(), strict=True):
         torch.testing.assert_close(other, value, rtol=1e-12, atol=1e-12)
 
 
-def remembered(network: Generator, latents: Tensor) -> int:
+def stored_bytes(network: Generator, latents: Tensor) -> int:
     """Bytes that one pass keeps for its backward pass, without the weights."""
     own = {tensor.untyped_storage().data_ptr() for tensor in (*network.parameters(), *network.buffers())}
     kept: dict[int, int] = {}
@@ -213,9 +213,9 @@ def remembered(network: Generator, latents: Tensor) -> int:
 
 
 @pytest.mark.parametrize("stock", [False, True])
-def test_a_frugal_one_remembers_less_than_half(stock):
+def test_recomputation_stores_less_than_half(stock):
     with portable(stock):
         network, latents = Generator(32, 3, 8, 2, 8), torch.zeros(64, 8)
-        whole = remembered(network, latents)
-        network.frugal = True
-        assert remembered(network, latents) < 0.5 * whole
+        whole = stored_bytes(network, latents)
+        network.recompute = True
+        assert stored_bytes(network, latents) < 0.5 * whole

@@ -190,10 +190,10 @@ def test_the_jacobian_penalty_runs_on_another_device(example):
     assert all(p.grad is not None and p.grad.shape == p.shape for p in network.parameters())
 
 
-def test_a_frugal_generator_learns_on_another_device():
+def test_a_recomputing_generator_trains_on_another_device():
     network = NETWORKS["generator"].network().to("meta")
     assert isinstance(network, Generator)
-    network.frugal = True
+    network.recompute = True
     network(NETWORKS["generator"].batch().to("meta")).sum().backward()
     assert all(p.grad is not None for p in network.parameters())
 

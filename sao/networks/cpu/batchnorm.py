@@ -1,4 +1,4 @@
-"""BatchNorm over the batch of all processes, with closed forms for its derivatives, and whole layers of it in parts."""
+"""BatchNorm over the batch of all processes, with closed forms for its derivatives, and whole layers of it in chunks."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,10 +9,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from sao.core import distributed
-from sao.networks.moments import combined, moments, normalised, remember, spread
+from sao.networks.moments import combined, moments, normalised, spread, update_running
 
-# Values of the largest tensor of a part, where a layer works in parts: 16 MB in float32. Larger parts were no faster, and the
-# holes that they leave between what is kept grow with them.
+# Values of the largest tensor of a chunk: 16 MB in float32. Larger chunks were no faster, and they fragment memory more.
 AT_ONCE = 2**22
 
 
@@ -26,7 +25,7 @@ def batch_norm(
     return _BatchNorm.apply(x, gain, bias, mean, scale, count, eps)  # pyright: ignore[reportReturnType]
 
 
-def in_parts(
+def in_chunks(
     function: Callable[..., Tensor],
     weights: Sequence[Tensor],
     x: Tensor,
@@ -36,12 +35,11 @@ def in_parts(
     scale: Tensor,
     count: Tensor | None,
 ) -> Tensor:
-    """function(relu(gain · x̂ + bias), *weights), made of a few samples at a time, with only x remembered.
+    """function(relu(gain · x̂ + bias), *weights), in chunks of the batch, with activation checkpointing: only x is stored.
 
-    The function must treat its samples independently. In the backward pass, of which there is one only, it is called again,
-    with gradients enabled, for its graph alone.
+    The function must treat its samples independently. The one backward pass calls it again, with gradients on, for its graph.
     """
-    return _InParts.apply(function, x, gain, bias, mean, scale, count, *weights)  # pyright: ignore[reportReturnType]
+    return _InChunks.apply(function, x, gain, bias, mean, scale, count, *weights)  # pyright: ignore[reportReturnType]
 
 
 @torch.no_grad()
@@ -55,7 +53,7 @@ def update_moments(x: Tensor, running_mean: Tensor, running_var: Tensor, momentu
         return mean, variance, count
     mean, variance = update(x, None, None, momentum)
     found = combined(mean, variance, count)
-    remember(running_mean, running_var, momentum, *found)
+    update_running(running_mean, running_var, momentum, *found)
     return found
 
 
@@ -92,17 +90,17 @@ class _BatchNorm(torch.autograd.Function):
         return *_gradients(gradient, x, *_sums(gradient, x), gain, mean, scale, count), None, None, None, None
 
 
-class _InParts(torch.autograd.Function):
-    """function(relu(y), *weights) with y as above, from one part of the samples after the other.
+class _InChunks(torch.autograd.Function):
+    """function(relu(y), *weights) with y as above, one chunk of the samples after the other.
 
-    Nothing but x is remembered: in the backward pass each part of y is made again. What the moments of the batch have to do
-    with it comes last, once the sums over all parts are known.
+    Only x is stored: the backward pass computes each chunk of y again. The gradient through the moments of the batch comes
+    last, when the sums over all chunks are known.
     """
 
     @staticmethod
     def forward(ctx, function, x: Tensor, gain, bias, mean, scale, count, *weights: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         kind = x.device.type
-        ctx.passes = torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=torch.is_autocast_enabled(kind))
+        ctx.autocast = torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=torch.is_autocast_enabled(kind))
         ctx.function = function
         ctx.save_for_backward(x, gain, bias, mean, scale, count, *weights)
 
@@ -112,8 +110,8 @@ class _InParts(torch.autograd.Function):
 
         first = image(slice(1))  # for its shape
         result = torch.empty_like(first.expand(len(x), *first.shape[1:]), memory_format=_layout(first))
-        ctx.parts = parts(len(x), max(x[0].numel(), first.numel()))
-        for rows in ctx.parts:
+        ctx.chunks = chunks(len(x), max(x[0].numel(), first.numel()))
+        for rows in ctx.chunks:
             result[rows] = image(rows)
         return result
 
@@ -121,21 +119,21 @@ class _InParts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         x, gain, bias, mean, scale, count, *weights = ctx.saved_tensors
-        # What outlives a part is allocated before the first: small blocks amid large ones keep those from being used again.
+        # What outlives a chunk is allocated before the first: small blocks amid large ones keep those from being used again.
         for_y = torch.empty_like(x, dtype=mean.dtype)
         of_bias, dot = mean.new_empty(2, *x.shape[:2])
         for_weights = [torch.zeros_like(weight) for weight in weights]
-        for rows in ctx.parts:
-            part = x[rows].to(mean.dtype)
-            y = normalised(part, _rows(gain, rows), _rows(bias, rows), mean, scale).requires_grad_()
+        for rows in ctx.chunks:
+            chunk = x[rows].to(mean.dtype)
+            y = normalised(chunk, _rows(gain, rows), _rows(bias, rows), mean, scale).requires_grad_()
             leaves = [weight.detach().requires_grad_() for weight in weights]
-            with torch.enable_grad(), ctx.passes:
+            with torch.enable_grad(), ctx.autocast:
                 image = ctx.function(F.relu(y).to(x.dtype), *leaves)
             of_y, *of_weights = torch.autograd.grad(image, [y, *leaves], gradient[rows])
             for_y[rows] = of_y
-            of_bias[rows], dot[rows] = _sums(of_y, part)
-            for total, of_part in zip(for_weights, of_weights, strict=True):
-                total += of_part
+            of_bias[rows], dot[rows] = _sums(of_y, chunk)
+            for total, of_chunk in zip(for_weights, of_weights, strict=True):
+                total += of_chunk
         for_x, *others = _gradients(for_y, x, of_bias, dot, gain, mean, scale, count, out=for_y)
         return None, for_x.to(x.dtype), *others, None, None, None, *for_weights
 
@@ -172,7 +170,7 @@ def _gradients(
     return for_x, of_gain.sum_to_size(gain.shape), of_bias.sum_to_size(gain.shape)
 
 
-def parts(samples: int, values: int) -> list[slice]:
+def chunks(samples: int, values: int) -> list[slice]:
     """Of a batch whose samples have so many values each."""
     size = max(1, AT_ONCE // values)
     return [slice(start, start + size) for start in range(0, samples, size)]

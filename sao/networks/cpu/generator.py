@@ -21,7 +21,7 @@ def to_images(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def convolved_or_graph(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The convolution of a layer in parts, which asks for values without gradients, and with gradients for the graph alone."""
+    """The convolution of a recomputed layer: values where gradients are off, and only the graph where they are on."""
     if torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu"):
         return _GraphOfConvolution.apply(x, weight, bias)  # pyright: ignore[reportReturnType]
     return F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
