@@ -43,7 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
     "simclr": {"method": "simclr", **_VIEWS, "method__optimiser__kind": "lars"},
     "vicreg": {"method": "vicreg", **_VIEWS, "method__ema_decay": 0.9},
     "mae": {"method": "mae", "method__mask": 0.5},
-    "ddpm": {"method": "ddpm", "method__gradient_limit": 0.1},
+    "ddpm": {"method": "ddpm", "method__clip_grad_norm": 0.1},
     "byol": {"method": "byol", **_VIEWS, "method__momentum": 0.9, "method__optimiser__kind": "lars"},
     "byol-batchnorm": {"method": "byol", **_VIEWS, "encoder__norm": "batch", "method__ema_decay": 0.9},
     # The bias at the end of NNCLR's projector goes into a BatchNorm: its gradient is rounding alone, which AdamW would enlarge.

@@ -12,7 +12,7 @@ from sao.benchmark.reference import Terms, unit
 
 
 class LARS:
-    """Momentum SGD; the decayed gradient of a matrix is shortened so that its step is at most a share of the matrix."""
+    """Momentum SGD; the decayed gradient of a matrix is clipped so that its step is at most a fraction of the matrix."""
 
     def __init__(self, learning_rate: float, weight_decay: float, momentum: float = 0.9, share: float = 0.02) -> None:
         self.learning_rate, self.weight_decay, self.momentum, self.share = learning_rate, weight_decay, momentum, share

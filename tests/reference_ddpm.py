@@ -19,7 +19,7 @@ class DDPM:
     optimiser: AdamW
     limit: float | None
     decay: float
-    gradients: dict[str, Tensor] = field(default_factory=dict)  # of the last step, before they are shortened
+    gradients: dict[str, Tensor] = field(default_factory=dict)  # of the last step, before they are clipped
 
     def step(self, images: Tensor, noise: Tensor, times: list[int], dropped: dict[str, Tensor], number: int) -> Terms:
         """`dropped` has for each layer with dropout the factors of its activations (n, …)."""

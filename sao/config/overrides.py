@@ -17,6 +17,7 @@ from sao.errors import InputError
 # What version 0.2 called options and their values. The old words are accepted for one release, with a hint.
 RENAMED = {
     "method.average": "method.ema_decay",
+    "method.gradient_limit": "method.clip_grad_norm",
     "method.partner_temperature": "method.teacher_temperature",
 }
 RENAMED_VALUES = {"method.keys_from": {"average": "ema"}}

@@ -99,7 +99,7 @@ class Method(nn.Module, ABC):
     needs_labels = False
     optimisers: dict[str, Optimizer]
     bfloat16_passes = tf32_passes = compiled_passes = False  # set by the engine, for the device
-    gradient_limit: float | None = None  # where set, the norm to which an optimiser's whole gradient is clipped
+    max_grad_norm: float | None = None  # to which the gradient of each optimiser is clipped; None: no clipping
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
     cycle = 1  # steps after which the kind of work repeats, where not all steps do the same
     may_collapse: ClassVar[bool] = False  # whether a run says so where its network answers everything alike
@@ -226,8 +226,8 @@ class Method(nn.Module, ABC):
         scalars[f"{name}/gradient_norm"] = gradient_norm(parameters)
         optimiser.found_inf = self.health.look(scalars)  # pyright: ignore[reportAttributeAccessIssue]
         with record_function("phase/optimiser"):
-            if self.gradient_limit is not None:
-                clip_grad_norm(parameters, scalars[f"{name}/gradient_norm"], self.gradient_limit)
+            if self.max_grad_norm is not None:
+                clip_grad_norm(parameters, scalars[f"{name}/gradient_norm"], self.max_grad_norm)
             optimiser.step()
         return scalars
 

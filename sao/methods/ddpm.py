@@ -32,7 +32,7 @@ class Options(MethodOptions):
     encoders: ClassVar[tuple[str, ...] | None] = ("unet",)
     generates: ClassVar[bool] = True
     optimiser: Optimiser = Field(default=Optimiser(), description="how the network is updated")
-    gradient_limit: PositiveFloat | None = Field(default=1.0, description="gradients that are longer are shortened to this")
+    clip_grad_norm: PositiveFloat | None = Field(default=1.0, description="largest norm of a gradient; null: no clipping")
     ema_decay: Decay = Field(
         default=0.9999,
         description="decay of the EMA of the network, which gives features and samples; less in the first steps",
@@ -68,7 +68,7 @@ class DDPM(Generative):
         self.diffusion = Diffusion()
         self.options, self.batch, self.seed = options, context.batch, context.seed
         self.augmentation, self.latent_shape = options.augmentation, context.shape
-        self.gradient_limit = options.gradient_limit
+        self.max_grad_norm = options.clip_grad_norm
         self.optimisers = {"network": options.optimiser.build(network.parameters())}
         # One draw for all images, so that the features of an image depend on nothing but the image.
         generator = randomness.generator(context.seed, "feature noise")

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from sao.config.types import Decay, NonNegativeFloat, PositiveFloat, Strict
 
 MOMENTUM = 0.9
-TRUST = 0.02  # share of a weight's own length that LARS may move it by
+TRUST = 0.02  # fraction of a weight's norm by which LARS may move it
 
 
 class AdamW(Strict):
@@ -90,20 +90,20 @@ class MomentumSGD(torch.optim.SGD):
 
 
 class LARS(MomentumSGD):
-    """Momentum SGD whose step on each weight is held below a share of that weight's own length.
+    """Momentum SGD whose step on each weight is clipped to a fraction of that weight's norm.
 
-    In the clipped form (solo-learn's for CIFAR): a gradient is only ever shortened, so that |lr · g| ≤ TRUST · |w|. Vectors
-    (biases, scales of norms) are neither shortened nor decayed.
+    In the clipped form (solo-learn's for CIFAR): a gradient is clipped so that |lr · g| ≤ TRUST · |w|. Vectors (biases,
+    scales of norms) are neither clipped nor decayed.
     """
 
     def _change_gradient(self, weight: nn.Parameter, lr: float) -> None:
         if weight.ndim > 1:
-            _shorten(weight, lr, self.decay)
+            _clip(weight, lr, self.decay)
 
 
-def _shorten(weight: nn.Parameter, lr: float, decay: float) -> None:
+def _clip(weight: nn.Parameter, lr: float, decay: float) -> None:
     assert weight.grad is not None
     length, slope = weight.norm(), weight.grad.norm()
     allowed = TRUST * length / (slope + decay * length)
-    share = torch.where((length > 0) & (slope > 0), (allowed / lr).clamp(max=1), 1)
-    weight.grad.add_(weight, alpha=decay).mul_(share)
+    factor = torch.where((length > 0) & (slope > 0), (allowed / lr).clamp(max=1), 1)
+    weight.grad.add_(weight, alpha=decay).mul_(factor)

@@ -169,6 +169,7 @@ def hints(capsys):
     ("method", "old", "text", "new", "value"),
     [
         ("structural", "method.average", "0.5", "method.ema_decay", 0.5),
+        ("ddpm", "method.gradient_limit", "0.5", "method.clip_grad_norm", 0.5),
         ("dino", "method.partner_temperature", "0.5", "method.teacher_temperature", 0.5),
         ("structural", "method.keys_from", "average", "method.keys_from", "ema"),
     ],

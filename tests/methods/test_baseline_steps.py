@@ -38,9 +38,9 @@ def test_three_steps_of_two_views_are_those_of_the_reference(build, options):
         assert_alike(product.baseline_state(method), after, f"step {number}, after it", rtol=1e-8)
 
 
-def test_a_gradient_is_long_enough_to_be_shortened_at_one_rate_and_not_at_the_other():
+def test_a_gradient_is_clipped_at_one_rate_and_not_at_the_other():
     """Otherwise the two cases of LARS would be one."""
-    for name, shortened in (("lars", True), ("lars, gradients short enough", False)):
+    for name, clipped in (("lars", True), ("lars, gradients short enough", False)):
         options = VIEWS[name]
         method, expected = product.simclr(options)
         before = {name: value.clone() for name, value in expected.network.named_parameters() if value.ndim > 1}
@@ -50,7 +50,7 @@ def test_a_gradient_is_long_enough_to_be_shortened_at_one_rate_and_not_at_the_ot
             0.02 * weight.norm() / (expected.gradients[name].norm() + decay * weight.norm()) / rate
             for name, weight in before.items()
         ]
-        assert all(limit < 1 for limit in longest) if shortened else all(limit > 1 for limit in longest)
+        assert all(limit < 1 for limit in longest) if clipped else all(limit > 1 for limit in longest)
 
 
 @pytest.mark.parametrize("options", [PLAIN, replace(PLAIN, augmented=False), replace(PLAIN, shape=(7,))])

@@ -139,7 +139,7 @@ def test_what_a_method_is_told_of_its_run_and_of_others_stays_as_it_is():
 
 
 @pytest.mark.parametrize(("gradient", "expected"), [([3.0, 4.0], [1.2, 1.6]), ([0.3, 0.4], [0.3, 0.4])])
-def test_a_gradient_is_shortened_to_its_limit_and_a_short_one_stays(gradient, expected):
+def test_a_long_gradient_is_clipped_and_a_short_one_stays(gradient, expected):
     parameter = torch.nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor(gradient)
     clip_grad_norm([parameter], gradient_norm([parameter]), limit=2.0)

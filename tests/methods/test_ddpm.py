@@ -35,7 +35,7 @@ def built(augmented: bool, limit: float | None, ema: float, dropout: float) -> D
     own = {
         "name": "ddpm",
         "ema_decay": ema,
-        "gradient_limit": limit,
+        "clip_grad_norm": limit,
         "optimiser": vars(OPTIMISER),
         "augmentation": {"flip": augmented},
     }

@@ -104,7 +104,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
     "ddpm": {
         "optimiser": {"learning_rate": 2e-4, "betas": [0.9, 0.999], "weight_decay": 0.0},
-        "gradient_limit": 1.0,
+        "clip_grad_norm": 1.0,
         "ema_decay": 0.9999,
         "feature_time": 11,
         "sampling_steps": 50,

@@ -53,7 +53,7 @@ def test_embeddings_are_unit_projections():
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(16))
 
 
-def test_lars_shortens_a_gradient_to_a_share_of_its_weight_and_leaves_vectors_alone():
+def test_lars_clips_a_gradient_to_a_fraction_of_its_weight_and_leaves_vectors_alone():
     weight, bias = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))
     optimiser = LARS([weight, bias], lr=0.5, weight_decay=0.01)
     weight.grad, bias.grad = torch.full((2, 2), 8.0), torch.full((2,), 8.0)
