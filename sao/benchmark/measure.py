@@ -61,7 +61,7 @@ def build(config: Config, shape: tuple[int, ...], samples: int, arrangement: str
     chosen = literal(config) if arrangement == "literal" else config
     method = chosen.build_method(shape, samples, CLASSES)
     if config.train.compile and arrangement == "ours":
-        method.compile_passes()
+        method.compile_networks()
     for bank in method.modules():
         if isinstance(bank, MemoryBank):  # a full bank costs what it costs in the middle of a run
             generator = torch.Generator().manual_seed(0)

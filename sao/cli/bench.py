@@ -87,7 +87,7 @@ def measure(
         "phases": {name: spent / ours.cycle for name, spent in measuring.phases(lambda: cycles["ours"](steps + 1)).items()},
         "peak_gb": measuring.peak_memory(config, shape, samples, "ours"),
     }
-    ours.compiled_passes = False  # operators inside a compiled network are not seen one by one
+    ours.compiled = False  # operators inside a compiled network are not seen one by one
     result["tflop"] = measuring.flops(lambda: cycles["ours"](steps + 2)) / ours.cycle / 1e12
     if literal:
         memory = measuring.peak_memory(config, shape, samples, "literal")

@@ -51,19 +51,15 @@ class Train(Strict):
     epochs: PositiveInt | None = Field(default=None, description="where given, the length of the run instead of steps")
     batch: Annotated[Int, Field(ge=2)] = Field(default=256, description="samples in a step, over all processes")
     schedule: Literal["constant", "cosine"] = Field(default="constant", description="of every learning rate")
-    warmup_epochs: Annotated[Int, Field(ge=0)] = Field(
-        default=0, description="passes over the data in which the learning rates rise from nothing"
-    )
+    warmup_epochs: Annotated[Int, Field(ge=0)] = Field(default=0, description="epochs of linear warm-up of the learning rates")
     device: str = Field(default="auto", description="cpu, cuda, cuda:1, …; auto: an accelerator where there is one")
     threads: PositiveInt | None = Field(default=None, description="of the processor; null: as many as torch takes")
     precision: Literal["float32", "bfloat16", "auto"] = Field(
-        default="float32", description="of passes that carry no Jacobian; auto: what is faster here"
+        default="float32", description="of passes without Jacobian norms (autocast); auto: what is faster here"
     )
-    tf32: bool = Field(
-        default=False, description="let an NVIDIA GPU round the factors of products to TF32 in forward passes without Jacobian"
-    )
+    tf32: bool = Field(default=False, description="use TF32 on an NVIDIA GPU in forward passes without Jacobian norms")
     compile: bool = Field(
-        default=False, description="let torch.compile make the passes without Jacobian faster; the first steps take minutes"
+        default=False, description="use torch.compile in passes without Jacobian norms; the first steps take minutes"
     )
     deterministic: bool = Field(
         default=False, description="the same bits each time on a GPU too, where it can: slower, and some methods are refused"

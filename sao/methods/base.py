@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 
 from sao.config.types import Strict
 from sao.core import distributed
-from sao.core.precision import cheaper
-from sao.methods.compiled import Compiled, Function, as_it_is
+from sao.core.precision import autocast
+from sao.methods.compiled import Compiled, Function, identity
 from sao.methods.encoders import AnyEncoderOptions, EncoderOptions
 from sao.methods.health import Health
 from sao.methods.stages import with_stages
@@ -98,7 +98,7 @@ class Method(nn.Module, ABC):
 
     needs_labels = False
     optimisers: dict[str, Optimizer]
-    bfloat16_passes = tf32_passes = compiled_passes = False  # set by the engine, for the device
+    autocast_bfloat16 = autocast_tf32 = compiled = False  # set by the engine, for the device
     max_grad_norm: float | None = None  # to which the gradient of each optimiser is clipped; None: no clipping
     headline: tuple[str, ...] = ()  # the logged scalars that the progress line shows
     cycle = 1  # steps after which the kind of work repeats, where not all steps do the same
@@ -115,27 +115,27 @@ class Method(nn.Module, ABC):
         self._compiled = Compiled()
 
     @contextmanager
-    def passes(self, like: Tensor, allowed: bool = True, compiled: bool = True) -> "Iterator[Callable[[Function], Function]]":
-        """Around a forward pass of training: in bfloat16 or TF32 where that is wanted. Its results are then cast back.
+    def autocast(self, like: Tensor, allowed: bool = True, compiled: bool = True) -> "Iterator[Callable[[Function], Function]]":
+        """Around a forward pass of training: in bfloat16 or TF32 where the run asks for it. The caller casts results back.
 
-        It gives a function from a network to what is called in its place: the network itself, or as torch compiles it, unless
-        its graph is gone through backwards twice, which a compiled one cannot.
-        Losses stay outside, and so does whatever a Jacobian norm is taken of: both are computed in the data's own precision.
+        It yields a function that turns a network into the compiled one, or the identity. A pass with two backward passes
+        needs `compiled=False`.
+        Losses and Jacobian norms stay outside: they keep the precision of the data.
         """
         with ExitStack() as stack:
-            if allowed and (self.bfloat16_passes or self.tf32_passes):
-                stack.enter_context(cheaper(self.bfloat16_passes, self.tf32_passes, like.device))
-            if allowed and compiled and self.compiled_passes:
+            if allowed and (self.autocast_bfloat16 or self.autocast_tf32):
+                stack.enter_context(autocast(self.autocast_bfloat16, self.autocast_tf32, like.device))
+            if allowed and compiled and self.compiled:
                 stack.enter_context(portable())  # torch's own operators are what its compiler knows how to join
                 stack.enter_context(warnings.catch_warnings())
-                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor")  # it looks at that of G's images itself
+                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor")  # the compiler looks at that of G's images
                 yield self._compiled
             else:
-                yield as_it_is
+                yield identity
 
-    def compile_passes(self) -> None:
-        """From now on, let torch compile what `passes` is around."""
-        self.compiled_passes = True
+    def compile_networks(self) -> None:
+        """From now on, let torch compile the networks that run inside `autocast`."""
+        self.compiled = True
 
     def begin(self, learner_of: "Callable[[str], tuple[Method, int]]") -> None:
         """Before the first step of a run: take what it needs of others; `learner_of` opens one, and says how far it is."""

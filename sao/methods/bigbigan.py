@@ -131,7 +131,7 @@ class BigBiGAN(Generative):
             normal_rows(self.latent_shape, self.batch, self.seed, f"{purpose} {what}", step, real)
             for what in ("latents", "deviations")
         ]
-        with self.passes(real) as called:
+        with self.autocast(real) as called:
             fake = called(self.generator)(drawn[0]).to(real.dtype)
             mean, deviation = (part.to(real.dtype) for part in called(self.encoder)(real))
         # Without the deviation the encoder is a function, and may send every image to one latent.
@@ -139,7 +139,7 @@ class BigBiGAN(Generative):
 
     def _scored(self, images: Tensor, latents: Tensor, means: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scores (batch, 3) of the real and of the generated pairs, and the means, of the global batch, in one message."""
-        with self.passes(images) as called:
+        with self.autocast(images) as called:
             scores = called(self.discriminator)(images, latents).to(images.dtype)
         rows = distributed.gather(torch.cat([*scores.chunk(2), means], dim=1), self.batch)
         return rows[:, :3], rows[:, 3:6], rows[:, 6:]

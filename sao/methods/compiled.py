@@ -12,8 +12,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Compiled:
     """What to call in the place of a network, or of a bound method: it is compiled once, when it is first called.
 
-    A compiled function has no forward mode and no second backward pass, so what a Jacobian norm or a gradient penalty is taken
-    of stays as it is.
+    A compiled function has no forward mode and no second backward pass, so passes with a Jacobian norm or a gradient penalty
+    are not compiled.
     """
 
     def __init__(self) -> None:
@@ -29,5 +29,5 @@ class Compiled:
         return type(self)()
 
 
-def as_it_is(function: Function) -> Function:
+def identity(function: Function) -> Function:
     return function

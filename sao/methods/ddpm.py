@@ -82,7 +82,7 @@ class DDPM(Generative):
         times = (TIMES * self._uniform(images, step, "times", ())).long()
         noise = self._normal(images, step)
         noised = self.diffusion.noised(images, noise, times)
-        with self.passes(images) as called:
+        with self.autocast(images) as called:
             network, draw = called(self.network.network), partial(self._uniform, images, step)
             predicted = self.network.predicted_noise(noised, times, draw, network).to(images.dtype)
         mine = (noise - predicted).square().flatten(1).mean(1)
@@ -91,8 +91,8 @@ class DDPM(Generative):
         self.ema_network.update(self.network)
         return scalars
 
-    def compile_passes(self) -> None:
-        super().compile_passes()
+    def compile_networks(self) -> None:
+        super().compile_networks()
         self.network.leave_draws_uncompiled()
 
     def _uniform(self, images: Tensor, step: int, purpose: str, shape: tuple[int, ...]) -> Tensor:

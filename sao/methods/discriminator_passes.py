@@ -89,7 +89,7 @@ class DiscriminatorPasses(Generative):
     def _embed(self, inputs: Tensor, directions: Tensor | None, compiled: bool = True) -> Embedded:
         if directions is not None:
             return self._embed_with_norms(inputs, directions)
-        with record_function("phase/discriminator forward"), self.passes(inputs, compiled=compiled) as called:
+        with record_function("phase/discriminator forward"), self.autocast(inputs, compiled=compiled) as called:
             features, embeddings = called(self.discriminator)(inputs)
         return Embedded(embeddings.to(inputs.dtype), features.detach(), inputs.new_empty(len(inputs), 0))
 
@@ -109,7 +109,7 @@ class DiscriminatorPasses(Generative):
 
     @torch.no_grad()
     def _embed_without_graph(self, inputs: Tensor) -> Embedded:
-        with self.passes(inputs) as called:
+        with self.autocast(inputs) as called:
             found = [called(self.discriminator)(inputs[rows]) for rows in self._micro_batches(inputs)]
         features, embeddings = (torch.cat(values) for values in zip(*found, strict=True))
         return Embedded(embeddings.to(inputs.dtype), features, inputs.new_empty(len(inputs), 0))

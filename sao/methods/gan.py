@@ -221,7 +221,7 @@ class Adversarial(DiscriminatorPasses):
 
     def _generated(self, latents: str, step: int, like: Tensor) -> Tensor:
         """This process's generated samples as D sees them, for the draws of this name."""
-        with self.passes(like) as called:
+        with self.autocast(like) as called:
             samples = called(self.generator)(self._latents(latents, step, like)).to(like.dtype)
         return self.augmentation(samples, self.seed, latents, step, self.batch) if self.augment_generated else samples
 

@@ -22,7 +22,7 @@ class Options(AdversarialOptions):
     smoothness_weight: NonNegativeFloat = Field(
         default=5.0, description="λ_s, weight of the penalty on the score's Jacobian norm"
     )
-    lipschitz: PositiveFloat = Field(default=1.0, description="what the norm of the score's gradient is drawn to")
+    lipschitz: PositiveFloat = Field(default=1.0, description="target norm of the score's gradient (Lipschitz target)")
     smooth_every: PositiveInt = Field(default=1, description="steps between two penalties; 1 is the method, more is faster")
     spectral_normalisation: bool = Field(
         default=False, description="divide the discriminator's weights by their spectral norms"

@@ -80,7 +80,7 @@ class MAE(Method):
     def step(self, batch: Batch, step: int) -> Scalars:
         images = self.augmentation(batch.inputs, self.seed, "mae", step, self.batch)
         patches, kept = self.encoder.patches(images), self._kept(step, images)
-        with self.passes(images) as called:
+        with self.autocast(images) as called:
             tokens = called(self.encoder.tokens)(patches, kept)
             predicted = called(self.decoder)(tokens, kept).to(images.dtype)
         errors = (predicted - standardised(patches)).square().mean(2)

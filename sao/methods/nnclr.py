@@ -71,7 +71,7 @@ class NNCLR(TwoViews):
 
     def _exact(self, like: Tensor) -> AbstractContextManager:
         """Neighbours are found in full precision: in bfloat16 near ones would be all the same."""
-        return torch.autocast(like.device.type, enabled=False) if self.bfloat16_passes else nullcontext()
+        return torch.autocast(like.device.type, enabled=False) if self.autocast_bfloat16 else nullcontext()
 
     def losses(self, views: Sequence[Parts], step: int) -> Scalars:
         pairs = cross_views(views) if len(views) > 1 else [(views[0], views[0])]

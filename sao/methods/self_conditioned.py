@@ -133,7 +133,7 @@ class SelfConditioned(Generative):
 
     def _update_discriminator(self, real: Tensor, latents: Tensor, clusters: Tensor) -> Scalars:
         """−log σ(D(x)_y) − log(1 − σ(D(G(z, y))_y))."""
-        with self.passes(real) as called:
+        with self.autocast(real) as called:
             with torch.no_grad():
                 fake = called(self.generator)(latents, clusters)
             of_real, of_fake = (called(self.discriminator)(images)[1].to(real.dtype) for images in (real, fake))
@@ -145,7 +145,7 @@ class SelfConditioned(Generative):
     def _update_generator(self, latents: Tensor, clusters: Tensor) -> Scalars:
         """−log σ(D(G(z, y))_y)."""
         with frozen(self.discriminator):
-            with self.passes(latents) as called:
+            with self.autocast(latents) as called:
                 made = called(self.generator)(latents, clusters)
                 scores = called(self.discriminator)(made)[1].to(latents.dtype)
             scores = distributed.gather(_chosen(scores, clusters), self.batch)

@@ -48,7 +48,7 @@ class Options(AdversarialOptions):
     smoothness_weight: NonNegativeFloat = Field(
         default=5.0, description="λ_s, weight of the penalties on the discriminator's smoothness"
     )
-    lipschitz: PositiveFloat = Field(default=1.0, description="what the spectral norm of the Jacobian is drawn to")
+    lipschitz: PositiveFloat = Field(default=1.0, description="target spectral norm of the Jacobian (Lipschitz target)")
     power_steps: PositiveInt = Field(default=1, description="power iterations for the spectral norm")
     smooth_every: PositiveInt = Field(default=1, description="steps between two penalties; 1 is the method, more is faster")
     norm_weight: NonNegativeFloat = Field(
@@ -133,7 +133,7 @@ class Structural(Adversarial):
         if self.bank is None:
             return super().keys(inputs, features)
         if self.options.keys_from == "ema":
-            with record_function("phase/momentum keys"), self.passes(inputs) as called:
+            with record_function("phase/momentum keys"), self.autocast(inputs) as called:
                 features = self.in_micro_batches(called(self.ema_discriminator.network.features), inputs)  # pyright: ignore[reportArgumentType]
         return F.normalize(features.to(inputs.dtype))
 

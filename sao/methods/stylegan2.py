@@ -109,7 +109,7 @@ class StyleGAN2(Generative):
     def _penalise(self, real: Tensor, step: int) -> Scalars:
         """γ/2 |∇ D(Tx)|², the gradient with respect to x; an update of its own that counts for all steps without one."""
         real = real.detach().requires_grad_()
-        _, scores = self._scored(real, "penalty", step, cheaper=False)
+        _, scores = self._scored(real, "penalty", step, autocast=False)
         (slope,) = torch.autograd.grad(scores.sum(), real, create_graph=True)
         squares = distributed.gather(slope.square().sum((1, 2, 3))[:, None], self.batch)
         strength = self.options.penalty_weight / 2 * self.options.penalty_every
@@ -125,14 +125,14 @@ class StyleGAN2(Generative):
     def _generated(self, player: str, step: int, like: Tensor) -> Tensor:
         shapes = {"latents": self.latent_shape, "noise": (self.generator.noise_size,)}
         drawn = [normal_rows(shape, self.batch, self.seed, f"{player} {what}", step, like) for what, shape in shapes.items()]
-        with self.passes(like) as called:
+        with self.autocast(like) as called:
             return called(self.generator)(*drawn).to(like.dtype)
 
-    def _scored(self, images: Tensor, purpose: str, step: int, cheaper: bool = True) -> tuple[Tensor, Tensor]:
+    def _scored(self, images: Tensor, purpose: str, step: int, autocast: bool = True) -> tuple[Tensor, Tensor]:
         """Features and scores of augmented images."""
         draws = draws_for(self.batch, self.seed, purpose, step, images)
         images = augmented(images, self.probability, draws)
-        with self.passes(images, allowed=cheaper) as called:
+        with self.autocast(images, allowed=autocast) as called:
             features, scores = called(self.discriminator)(images, self.batch)
         return features.to(images.dtype), scores.to(images.dtype)
 

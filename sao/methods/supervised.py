@@ -46,7 +46,7 @@ class Supervised(Method):
     def step(self, batch: Batch, step: int) -> Scalars:
         assert batch.labels is not None
         images = self.augmentation(batch.inputs, self.seed, "classifier", step, self.batch)
-        with self.passes(images) as called:
+        with self.autocast(images) as called:
             mine = called(self.classifier)(images)[1].to(images.dtype)
         # Labels travel with their logits: one message, and whole numbers below 2^24 survive it.
         message = distributed.gather(torch.cat([mine, batch.labels[:, None].to(mine.dtype)], dim=1), self.batch)

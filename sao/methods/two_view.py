@@ -94,7 +94,7 @@ class TwoViews(Method):
         made: list[Parts] = []
         for index in range(len(self.views)):
             images = self.view(index, inputs, step)
-            with self.passes(images) as called:
+            with self.autocast(images) as called:
                 made.append({name: rows.to(images.dtype) for name, rows in called(self.project)(images).items()})
         # All that belongs to an image travels side by side: one row of the message for each row of the batch.
         rows = [rows for parts in made for rows in parts.values()]

@@ -39,7 +39,7 @@ def fixed_choices(train: Train) -> dict[str, str]:
 
 
 def choose_bfloat16(name: str, device: torch.device, worthwhile: float = 1.5) -> bool:
-    """Whether passes are made in bfloat16; "auto" measures a matrix product, because some devices only imitate it, slowly."""
+    """Whether passes run in bfloat16; "auto" measures a matrix product, because some devices emulate it slowly."""
     if name == "auto":
         return product_seconds(torch.float32, device) > worthwhile * product_seconds(torch.bfloat16, device)
     return name == "bfloat16"
@@ -63,11 +63,11 @@ def _compiles(device: torch.device) -> str | None:
     return None
 
 
-def arrange_passes(method: Method, train: Train, bfloat16: bool) -> None:
-    """Tell a method how to make the passes that carry no Jacobian."""
-    method.bfloat16_passes, method.tf32_passes = bfloat16, train.tf32
+def set_precision(method: Method, train: Train, bfloat16: bool) -> None:
+    """Set the precision of the passes without Jacobian norms, and whether they are compiled."""
+    method.autocast_bfloat16, method.autocast_tf32 = bfloat16, train.tf32
     if train.compile:
-        method.compile_passes()
+        method.compile_networks()
 
 
 def product_seconds(dtype: torch.dtype, device: torch.device) -> float:

@@ -23,7 +23,7 @@ from sao.runtime import launch as processes
 from sao.runtime.machine import usable_memory
 from sao.training import checkpoint
 from sao.training.collapse import Collapse
-from sao.training.device import arrange_passes, check_compiler, choose_bfloat16, numerics
+from sao.training.device import check_compiler, choose_bfloat16, numerics, set_precision
 from sao.training.log import Log, Progress
 from sao.training.pictures import save_samples
 from sao.training.run_folder import Run
@@ -107,7 +107,7 @@ class Steps:
         self.batches = Batches(dataset.train, device)
         self._rates = LearningRates(method.optimisers, config.train.schedule, self.total, config.warmup_steps_for(samples))
         processes.main_only(lambda: check_compiler(config.train, device))
-        arrange_passes(method, config.train, processes.main_only(lambda: choose_bfloat16(config.train.precision, device)))
+        set_precision(method, config.train, processes.main_only(lambda: choose_bfloat16(config.train.precision, device)))
         self._numerics = numerics(config.train)
 
     def __enter__(self) -> Self:
@@ -138,10 +138,10 @@ def train(
     progress = Progress(first, total, config.train.batch, shown=shown and distributed.is_main())
     saved, collapse = first, Collapse(method.uniform_losses)
     _check_start(method, steps.batches, first, total)
-    if method.bfloat16_passes:
-        log.say("passes that carry no Jacobian are made in bfloat16")
-    if method.compiled_passes:
-        log.say("passes that carry no Jacobian are compiled, which takes the first steps minutes")
+    if method.autocast_bfloat16:
+        log.say("passes without Jacobian norms run in bfloat16 (autocast)")
+    if method.compiled:
+        log.say("passes without Jacobian norms are compiled: the first steps take minutes")
     with _stop_requests() as stop_requested, _advised(run, lambda: saved), steps:
         for step in range(first, total):
             done = step + 1

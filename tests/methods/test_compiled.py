@@ -37,7 +37,7 @@ def _anew() -> Iterator[None]:
 def made(options: dict[str, Any], compile: bool) -> tuple[Method, dict[str, Tensor]]:
     method = tiny.method(**options).double()
     if compile:
-        method.compile_passes()
+        method.compile_networks()
     for step in range(2):
         batch = tiny.batch(step)
         scalars = method.step(replace(batch, inputs=batch.inputs.double()), step)
@@ -76,7 +76,7 @@ def test_what_a_jacobian_is_taken_of_is_not_compiled(monkeypatch):
     method = tiny.method()
     method.training_step(tiny.batch(), 0)
     assert asked == []
-    method.compile_passes()
+    method.compile_networks()
     with monkeypatch.context() as patched:
         patched.setattr(method, "_update_generator", lambda *arguments: {})
         method.training_step(tiny.batch(), 0)
@@ -89,7 +89,7 @@ def test_the_option_reaches_the_method(monkeypatch, tmp_path):
     seen, step_of = [], Method.training_step
 
     def watched(self, batch, step):
-        seen.append(self.compiled_passes)
+        seen.append(self.compiled)
         return step_of(self, batch, step)
 
     monkeypatch.setattr(Method, "training_step", watched)
@@ -97,7 +97,7 @@ def test_the_option_reaches_the_method(monkeypatch, tmp_path):
     assert main(["train", *words, "--out", str(tmp_path / "run")]) == 0
     assert seen == [True, True]
     assert Run.open(tmp_path / "run").config.train.compile
-    assert not new_method(tiny.config(), tiny.dataset(), torch.device("cpu")).compiled_passes
+    assert not new_method(tiny.config(), tiny.dataset(), torch.device("cpu")).compiled
 
 
 def test_where_nothing_can_be_compiled_it_is_one_line_before_anything_is_written(monkeypatch, tmp_path, capsys):

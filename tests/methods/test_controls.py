@@ -123,8 +123,8 @@ def test_processes_add_up_the_gradients_of_all_that_is_updated(options, monkeypa
 @pytest.mark.parametrize("chosen", ["bfloat16", "tf32"])
 def test_passes_are_made_in_the_precision_that_was_chosen(chosen):
     method = tiny.method(method="random")
-    setattr(method, f"{chosen}_passes", True)
-    with method.passes(inputs()):
+    setattr(method, f"autocast_{chosen}", True)
+    with method.autocast(inputs()):
         assert torch.is_autocast_enabled("cpu") == (chosen == "bfloat16")
         assert torch.get_float32_matmul_precision() == ("high" if chosen == "tf32" else "highest")
 

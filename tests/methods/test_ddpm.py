@@ -192,9 +192,9 @@ def test_times_are_spread_over_the_whole_way():
 
 def test_passes_are_compiled_where_that_is_asked_for():
     method = ddpm()
-    assert not method.compiled_passes
-    method.compile_passes()
-    assert method.compiled_passes
+    assert not method.compiled
+    method.compile_networks()
+    assert method.compiled
 
 
 def test_the_loss_falls_on_digits():

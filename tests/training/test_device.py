@@ -76,12 +76,12 @@ def test_products_are_rounded_in_passes_that_carry_no_jacobian_alone():
 
     before = state()
     for wanted, inside in ((False, ("highest", False)), (True, ("high", True))):
-        method.tf32_passes = wanted
+        method.autocast_tf32 = wanted
         with numerics(Train()):
             assert state() == ("highest", False)
-            with method.passes(like):
+            with method.autocast(like):
                 assert state() == inside
-            with method.passes(like, allowed=False):
+            with method.autocast(like, allowed=False):
                 assert state() == ("highest", False)
             assert state() == ("highest", False)
         assert state() == before

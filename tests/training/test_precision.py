@@ -47,7 +47,7 @@ SPECTRAL = {"method__spectral_normalisation": True}
 def test_a_step_in_bfloat16_is_near_the_one_in_float32(options):
     exact = step(tiny.method(**options))
     method = tiny.method(**options)
-    method.bfloat16_passes = True
+    method.autocast_bfloat16 = True
     rough = step(method)
     assert rough != exact
     for name, value in exact.items():
@@ -77,7 +77,7 @@ def test_jacobian_and_losses_are_computed_in_float32(monkeypatch):
         monkeypatch.setattr(module, name, watched(name, getattr(module, name)))
     method = tiny.method()
     assert isinstance(method, structural.Structural)
-    method.bfloat16_passes = True
+    method.autocast_bfloat16 = True
     passes = set()
     for network in (method.generator, method.ema_discriminator.network):
         convolution = next(module for module in network.modules() if isinstance(module, torch.nn.Conv2d))
