@@ -72,7 +72,7 @@ def main() -> None:
     colours = mpl.colormaps["tab10"](np.arange(arguments.clusters) % 10)
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 6.6), width_ratios=(1.55, 1), layout="constrained")
     on_the_map(left, pixels, positions, clusters, colours)
-    left.set_title(f"{len(pixels):,} images that training did not see; colours are clusters", color=INK, fontsize=13)
+    left.set_title(f"{len(pixels):,} images of the test set; colours are clusters", color=INK, fontsize=13)
     right.imshow(sheet(model.sample(120), 10), interpolation="nearest")
     right.set_title("images that it makes", color=INK, fontsize=13)
     for axes in (left, right):

@@ -154,7 +154,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         return float(self._nearest(X)[1].mean())
 
     def evaluate(self, X: Any, y: Any = None) -> Evaluation:
-        """What the features are worth beside doing nothing, by the evaluator of `sao eval`; labels y are for this alone."""
+        """The features beside the baselines, by the evaluator of `sao eval`; labels y are for this alone."""
         check_is_fitted(self)
         samples = self.model_.samples(self._checked(X, reset=False))
         if y is not None:

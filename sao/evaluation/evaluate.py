@@ -1,6 +1,6 @@
 """The one evaluator: validation, the table at the end of a run, `sao eval` and the tables of the paper all call it.
 
-What is compared is measured on the same rows: the learnt features, and for doing nothing the raw inputs, their PCA and the
+What is compared is measured on the same rows: the learnt features, and as baselines the raw inputs, their PCA and the
 features of the untrained network.
 """
 

@@ -1,4 +1,4 @@
-"""Is this embedding better than doing nothing: the same metrics on raw inputs, their PCA and the untrained network."""
+"""Is this embedding better than the baselines? The same metrics on raw inputs, their PCA and the untrained network."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def judge(
     limit: int = 10_000,
     components: int | None = None,
 ) -> Verdict:
-    """Compare features with doing nothing; `raw` and `untrained` are (train, test) rows of the same samples, in the same order.
+    """Compare features with baselines; `raw` and `untrained` are (train, test) rows of the same samples, in the same order.
 
     At most `limit` samples of each split are used, and PCA keeps as many dimensions as the features have unless told otherwise.
     """
@@ -66,7 +66,7 @@ def verdict_of(metrics: Sequence[Metric]) -> Verdict:
     able = [name for name in judged if all(_measured(table.get(key)) for key in _keys(name, references))]
     if not able:
         reason = table[judged[0]].protocol.get("caution", "it was not measured")
-        return Verdict(None, f"Nobody can say whether this embedding is better than doing nothing: {reason}.", list(metrics))
+        return Verdict(None, f"Nobody can say whether this embedding is better than the baselines: {reason}.", list(metrics))
     found = [
         compare(table[name], {other: table[f"{other}/{name}"] for other in references}, comparisons=len(able)) for name in able
     ]
@@ -76,8 +76,8 @@ def verdict_of(metrics: Sequence[Metric]) -> Verdict:
 
 
 def claim_of(sentence: str) -> tuple[str, str]:
-    """The claim of a verdict's sentence, up to what it is compared with, and what follows: its numbers or reasons."""
-    claim = re.match(r".*?doing nothing(?: \([^)]*\))?", sentence)
+    """The claim of a verdict's sentence, up to the baselines (version 0.2: doing nothing), and its numbers or reasons."""
+    claim = re.match(r".*?(?:the baselines|doing nothing)(?: \([^)]*\))?", sentence)
     if claim is None:
         return sentence, ""
     reasons = sentence[claim.end() :].lstrip(":;,. ")
@@ -110,7 +110,7 @@ def _with_labels(found: Sequence[Comparison], references: Sequence[str]) -> tupl
     wins = [_text(one) for one in found if one.decided and one.difference > 0]
     losses = [_text(one) for one in found if one.decided and one.difference < 0]
     ties = [one for one in found if not one.decided]
-    against = f"doing nothing (the best of {', '.join(references)})"
+    against = f"the baselines (the best of {', '.join(references)})"
     equal = f"; no measurable difference at {', '.join(map(_text, ties))}" if ties else ""
     coarse = [one for one in ties if not one.resolution <= COARSE]
     if wins and not losses:
@@ -152,18 +152,18 @@ def _without_labels(table: Mapping[str, Metric], references: Sequence[str]) -> t
     unable = next((table[name] for name in UNLABELLED if not _measured(table.get(name)) and name in table), None)
     if unable is not None or any(name not in table for name in ("effective_rank", "cluster_agreement")):
         reason = "it was not measured" if unable is None else unable.protocol.get("caution", "it was not measured")
-        return None, f"Nobody can say whether this embedding is better than doing nothing: {reason}."
+        return None, f"Nobody can say whether this embedding is better than the baselines: {reason}."
     rank, agreement = table["effective_rank"], table["cluster_agreement"]
     if rank.value < COLLAPSED:
         return False, (
-            f"No, this embedding is not better than doing nothing: it has collapsed to an effective rank of {rank.value:.2f} "
+            f"No, this embedding is not better than the baselines: it has collapsed to an effective rank of {rank.value:.2f} "
             f"of {rank.protocol['dimensions']} dimensions."
         )
     agreements = {name: table[name].value for name in (f"{other}/cluster_agreement" for other in references)}
     stablest = table[best(agreements)]
     more = "more" if agreement.value > stablest.value else "no more"
     return None, (
-        f"Without labels nobody can say whether this embedding is better than doing nothing ({', '.join(references)}); it has "
+        f"Without labels nobody can say whether this embedding is better than the baselines ({', '.join(references)}); it has "
         f"not collapsed (effective rank {rank.value:.1f} of {rank.protocol['dimensions']}) and its clusters are {more} stable "
         f"between seeds (ARI {agreement.value:.2f}) than those of {stablest.name.split('/')[0]} ({stablest.value:.2f}), "
         "which shows grouping but not that the groups mean anything: a hundred labelled samples would settle it."

@@ -69,7 +69,7 @@ def described(
     if facts.classes is not None:
         labels += ", which the method learns from." if needs_labels else ", used for evaluation alone."
     if held_out is not None:
-        labels += f" {held_out:,} {kind}s were held out: training never saw them, and the map below shows them."
+        labels += f" {held_out:,} {kind}s were held out: the map below shows this test set."
     return [*sentences, labels]
 
 

@@ -104,7 +104,7 @@ PAPER_PRESETS = {"cifar10": "cifar10", "cifar100": "cifar100"}
 
 
 def controls(scale: Scale) -> tuple[Row, ...]:
-    """Both ends of every comparison: doing nothing, and learning with the labels."""
+    """Both ends of every comparison: the baselines, and training with labels."""
     length = {} if scale == "cpu" else {"train.epochs": "100"}
     return (
         Row("raw", "raw pixels", kind="raw"),

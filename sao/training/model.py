@@ -110,7 +110,7 @@ class Model:
     def evaluate(
         self, data: Dataset | Samples, seed: int = 0, feature: FeatureName = "backbone", manifold: Manifold = "spectral"
     ) -> Evaluation:
-        """What the features are worth beside doing nothing, by the one evaluator; in a notebook a table."""
+        """The features beside the baselines, by the one evaluator; in a notebook a table."""
         check_feature(feature)
         check_algorithm(manifold)
         untrained, learnt, plan = self.untrained(), self.method_for(feature), replace(SUMMARISED, manifold=manifold)

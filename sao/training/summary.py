@@ -1,4 +1,4 @@
-"""The table at the end of a run: what was learnt beside doing nothing, and what to type next."""
+"""The table at the end of a run: the learnt features beside the baselines, and what to type next."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ from sao.training.run_folder import Run
 
 
 def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, seconds: float) -> None:
-    """Measure learnt features and doing nothing alike; write eval/summary.json and print the table."""
+    """Measure learnt features and baselines alike; write eval/summary.json and print the table."""
     if config.log.evaluate_minutes is not None:
         limit = f"at most {config.log.evaluate_minutes:g} minutes (log.evaluate_minutes)"
         log.say(f"evaluation    {limit}; metrics that do not fit are left out and named")

@@ -42,7 +42,7 @@ def test_everything_in_one_row_for_each_representation(run, tmp_path, capsys):
     assert tables <= 3
     assert rows == tables * ["learnt", "raw", "pca", "untrained"]
     assert len(lines) < 28
-    assert "doing nothing (the best of raw, pca, untrained)" in lines[-1]
+    assert "the baselines (the best of raw, pca, untrained)" in lines[-1]
     metrics = read(target)
     assert {
         "svm",
@@ -247,7 +247,7 @@ def test_the_summary_names_the_weights_that_were_used(tmp_path, capsys, method, 
     assert main(["train", "digits", "--out", str(tmp_path / "run"), *words]) == 0
     said = capsys.readouterr().out
     assert "fitted to 1437 training samples, scored on 360 held-out ones" in said
-    assert "doing nothing" in said
+    assert "the baselines" in said
     found = read(tmp_path / "run" / "eval" / "summary.json")
     assert found["svm"]["protocol"]["weights"] == weights
     assert found["untrained/svm"]["protocol"]["weights"] == "untrained"

@@ -43,7 +43,7 @@ def test_verdict_no_for_noise_and_no_difference_for_the_inputs_themselves(splits
     noise = (Features(informative(train.labels, 9), train.labels), Features(informative(test.labels, 9, 1), test.labels))
     result = judge(*noise, raw=raw)
     assert result.better is False
-    assert "worse than doing nothing" in result.sentence
+    assert "worse than the baselines" in result.sentence
     same = judge(train, test, raw=raw)
     assert same.better is not True
     for metric in ("k-means", "clusters along the manifold", "linear SVM", "5-nearest-neighbour"):
@@ -198,12 +198,13 @@ def test_the_test_over_restarts_is_that_of_a_normal_difference(restarts):
 
 
 def test_the_claim_of_a_sentence_stands_without_its_numbers():
-    against = "doing nothing (the best of raw, pca)"
+    against = "the baselines (the best of raw, pca)"
     assert claim_of(f"Yes, it is better than {against}: k-means 0.6; no more.") == (
         f"Yes, it is better than {against}.",
         "K-means 0.6; no more.",
     )
     alone = f"No, it is not measurably better than {against}."
     assert claim_of(alone) == (alone, "")
-    assert claim_of("Nobody can say whether it is better than doing nothing: 3 samples.")[1] == "3 samples."
+    assert claim_of("Nobody can say whether it is better than the baselines: 3 samples.")[1] == "3 samples."
+    assert claim_of("Yes, it is better than doing nothing (the best of raw): SVM.")[1] == "SVM."  # of version 0.2
     assert claim_of("Something else.") == ("Something else.", "")

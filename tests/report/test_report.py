@@ -134,9 +134,9 @@ def test_metrics_are_those_measured_last_and_the_verdict_is_of_this_step(run):
     assert found["learnt", "svm"]["value"] == 0.6
     assert found["learnt", "svm"]["protocol"] == {"C": 1}
     assert found["raw", "svm"]["word"] == "linear SVM"
-    sentence = "Yes, it is better than doing nothing (the best of raw): linear SVM."
+    sentence = "Yes, it is better than the baselines (the best of raw): linear SVM."
     (folder.evaluations / "verdict.json").write_text(json.dumps({"step": 8, "better": True, "sentence": sentence}))
-    words = {"claim": "Yes, it is better than doing nothing (the best of raw).", "reasons": "Linear SVM."}
+    words = {"claim": "Yes, it is better than the baselines (the best of raw).", "reasons": "Linear SVM."}
     assert history.verdict(folder, 8) == {"step": 8, "better": True, "sentence": sentence, **words}
     assert history.verdict(folder, 9) is None
     (folder.evaluations / "verdict.json").write_text("[]")

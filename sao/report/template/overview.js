@@ -9,7 +9,7 @@ function overview(run) {
   )];
 }
 
-/** The claim, and what it rests on: a line for each comparison with doing nothing. */
+/** The claim, and what it rests on: a line for each comparison with the baselines. */
 function verdictBox({ verdict, compared }) {
   if (!verdict) return element("p", { class: "verdict none" }, "No verdict is stored for this step: sao eval makes one.");
   const kind = verdict.better === true ? "yes" : verdict.better === false ? "no" : "open";
