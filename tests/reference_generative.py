@@ -32,7 +32,7 @@ class Player:
     optimiser: AdamW
     gradients: list[dict[str, Tensor]] = field(default_factory=list)  # of every update
 
-    def descend(self, losses: Terms) -> Terms:
+    def optimiser_step(self, losses: Terms) -> Terms:
         """One update; the losses and the length of the gradient, to be logged."""
         found = gradients(torch.stack(list(losses.values())).sum(), self.network)
         self.optimiser.step(self.network, found)
@@ -88,10 +88,10 @@ class SelfConditioned:
             "real": mean([-log_sigmoid(row[cluster]) for row, cluster in zip(of_real, clusters, strict=True)]),
             "fake": mean([-log_sigmoid(-row[cluster]) for row, cluster in zip(of_fake, clusters, strict=True)]),
         }
-        logged = named("discriminator", {**self.discriminator.descend(losses), "spread": spread(of_real)})
+        logged = named("discriminator", {**self.discriminator.optimiser_step(losses), "spread": spread(of_real)})
         scores = self.discriminator.network(self.generator.network(latents, clusters))[1]
         against = mean([-log_sigmoid(row[cluster]) for row, cluster in zip(scores, clusters, strict=True)])
-        return logged | named("generator", self.generator.descend({"fake": against}))
+        return logged | named("generator", self.generator.optimiser_step({"fake": against}))
 
 
 # --- StyleGAN2 with adaptive augmentation --------------------------------------------------------------------------------
@@ -124,12 +124,12 @@ class StyleGAN2:
             "real": mean([-log_sigmoid(score) for score in of_real.flatten()]),
             "fake": mean([-log_sigmoid(-score) for score in of_fake.flatten()]),
         }
-        logged = {**self.discriminator.descend(losses), "spread": spread(features)}
+        logged = {**self.discriminator.optimiser_step(losses), "spread": spread(features)}
         if step % self.penalty_every == 0:
             logged["gradient_penalty"] = self._penalise(real, augment)
         logged = named("discriminator", logged)
         scores = d(augment(generate(self.generator.network, "generator"), self.p, "generated"), self.batch)[1]
-        logged |= named("generator", self.generator.descend({"fake": mean([-log_sigmoid(s) for s in scores.flatten()])}))
+        logged |= named("generator", self.generator.optimiser_step({"fake": mean([-log_sigmoid(s) for s in scores.flatten()])}))
         sign = sum(1.0 if score > 0 else -1.0 for score in of_real.flatten()) / self.batch
         self._adapt(sign)
         self._follow(step)
@@ -145,7 +145,7 @@ class StyleGAN2:
         assert isinstance(jacobian, Tensor)
         slopes = jacobian.sum(0).flatten(1)
         loss = self.penalty_every * self.penalty_weight / 2 * mean([(slope * slope).sum() for slope in slopes])
-        self.discriminator.descend({"gradient_penalty": loss})
+        self.discriminator.optimiser_step({"gradient_penalty": loss})
         return loss.detach()
 
     def _adapt(self, sign: float) -> None:
@@ -186,7 +186,7 @@ class BigBiGAN:
                 name: mean([self._hinge(1 - s) for s in scores[0][:, i]]) + mean([self._hinge(1 + s) for s in scores[1][:, i]])
                 for i, name in enumerate(("image", "latent", "joint"))
             }
-            logged = named("discriminator", {**self.discriminator.descend(losses), "spread": spread(means)})
+            logged = named("discriminator", {**self.discriminator.optimiser_step(losses), "spread": spread(means)})
         scores, _ = self._scores(real, *draws("generator"), detach=False)
         losses = {
             name: mean(list(scores[0][:, i])) + mean([-s for s in scores[1][:, i]])

@@ -37,7 +37,7 @@ class Learner:
         """The queue after the step."""
 
     def step(self, views: list[Tensor], number: int) -> Terms:
-        loss, watched = self.loss(views, number)
+        loss, diagnosed = self.loss(views, number)
         learning = [("", self.network, self.optimisers[0]), ("predictor.", self.predictor, self.optimisers[1])]
         if number < self.frozen:
             del learning[1]
@@ -53,7 +53,7 @@ class Learner:
             self.ema.update(self.network)
         self.after(number)
         self.follow(number)
-        logged = {self.name: loss, "spread": spread(watched), "gradient_norm": length(self.gradients)}
+        logged = {self.name: loss, "spread": spread(diagnosed), "gradient_norm": length(self.gradients)}
         return {f"network/{name}": value.detach() for name, value in logged.items()}
 
     @torch.no_grad()

@@ -165,11 +165,11 @@ def test_checkpoints_of_another_run_are_neither_deleted_nor_read(run, tmp_path):
 
 @pytest.mark.parametrize("name", ["state.json", "method.safetensors", "optimisers.safetensors"])
 def test_a_file_of_a_checkpoint_that_became_a_link_is_not_read(run, tmp_path, name):
-    newest = checkpoint.steps_in(run / "checkpoints")[-1]
-    (newest / name).rename(tmp_path / name)
-    (newest / name).symlink_to(tmp_path / name)
+    latest = checkpoint.steps_in(run / "checkpoints")[-1]
+    (latest / name).rename(tmp_path / name)
+    (latest / name).symlink_to(tmp_path / name)
     with pytest.raises(InputError, match="is a symbolic link"):
-        checkpoint.load(newest, tiny.method())
+        checkpoint.load(latest, tiny.method())
 
 
 def test_a_lock_that_is_a_link_is_refused_and_its_target_is_not_emptied(run, tmp_path):
@@ -190,7 +190,7 @@ def test_a_lock_that_is_a_link_is_refused_and_its_target_is_not_emptied(run, tmp
 NESTED = "[" * 100_000
 
 
-def test_resume_falls_back_where_the_newest_state_is_nested_deeply(run, capsys):
+def test_resume_falls_back_where_the_latest_state_is_nested_deeply(run, capsys):
     (run / "checkpoints/step-00000003/state.json").write_text(NESTED)
     assert main(["resume", str(run)]) == 0
     said = capsys.readouterr()

@@ -111,11 +111,11 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def watch() -> None:
+    def wait_for_parent() -> None:
         wait([parent.sentinel])
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=wait_for_parent, daemon=True).start()
 
 
 def _take_accelerator(slot: int) -> None:

@@ -36,8 +36,8 @@ sys.addaudithook(refuse)
 """
 
 
-def watched(folder: Path, script: str) -> str:
-    """What a Python that is watched asked of the network."""
+def requests_of(folder: Path, script: str) -> str:
+    """The requests that a Python script makes of the network."""
     (folder / "sitecustomize.py").write_text(WATCH)
     seen = folder / "seen"
     path = os.pathsep.join([str(folder), str(Path(__file__).parents[2]), *sys.path])
@@ -47,7 +47,7 @@ def watched(folder: Path, script: str) -> str:
     return seen.read_text() if seen.exists() else ""
 
 
-def test_the_watch_sees_a_request(tmp_path):
+def test_a_request_is_seen(tmp_path):
     script = """
 import urllib.request
 try:
@@ -55,7 +55,7 @@ try:
 except OSError:  # urllib wraps the refusal
     pass
 """
-    assert "example.invalid" in watched(tmp_path, script)
+    assert "example.invalid" in requests_of(tmp_path, script)
 
 
 def test_no_command_asks_the_network_for_anything(tmp_path):
@@ -93,4 +93,4 @@ for words in {commands!r}:
     code = main(words)
     assert code == 0, (words, code)
 """
-    assert watched(tmp_path, script) == ""
+    assert requests_of(tmp_path, script) == ""

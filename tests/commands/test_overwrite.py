@@ -190,7 +190,7 @@ class Killed(tiny.Command):
 def _run(change: int, where: str, arguments: list[str], output: str, errors: str) -> None:
     seen = 0
 
-    def watch(event: str, values: tuple) -> None:
+    def record(event: str, values: tuple) -> None:
         nonlocal seen
         writes = event in ("os.remove", "os.rename", "os.rmdir", "os.mkdir") or (
             event == "open" and isinstance(values[2], int) and values[2] & (os.O_WRONLY | os.O_RDWR)
@@ -202,7 +202,7 @@ def _run(change: int, where: str, arguments: list[str], output: str, errors: str
             if seen == change:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    sys.addaudithook(watch)
+    sys.addaudithook(record)
     if arguments[0] == "create":  # the part of `sao train` that replaces, alone: quick enough to kill it often
         config = tiny.config(method="random", train__steps=NEW)
         Run.create(Path(where), config, Run(Path(where)).facts, overwrite=True)

@@ -88,11 +88,11 @@ def test_the_option_reaches_the_method(monkeypatch, tmp_path):
     monkeypatch.setattr(compiled.Compiled, "__call__", lambda self, function: function)
     seen, step_of = [], Method.training_step
 
-    def watched(self, batch, step):
+    def recorded(self, batch, step):
         seen.append(self.compiled)
         return step_of(self, batch, step)
 
-    monkeypatch.setattr(Method, "training_step", watched)
+    monkeypatch.setattr(Method, "training_step", recorded)
     words = tiny.words(method="supervised", train__steps=2, train__compile="true")
     assert main(["train", *words, "--out", str(tmp_path / "run")]) == 0
     assert seen == [True, True]

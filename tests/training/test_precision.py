@@ -59,7 +59,7 @@ def test_a_step_in_bfloat16_is_near_the_one_in_float32(options):
 def test_jacobian_and_losses_are_computed_in_float32(monkeypatch):
     seen = []
 
-    def watched(name, function):
+    def recorded(name, function):
         def call(*args, **kwargs):
             tensors = [argument for argument in args if isinstance(argument, torch.Tensor)]
             seen.append((name, torch.is_autocast_enabled("cpu"), {tensor.dtype for tensor in tensors}))
@@ -74,7 +74,7 @@ def test_jacobian_and_losses_are_computed_in_float32(monkeypatch):
         (objectives, "gaussian_logdet"),
         (objectives, "neighbour_similarity"),
     ):
-        monkeypatch.setattr(module, name, watched(name, getattr(module, name)))
+        monkeypatch.setattr(module, name, recorded(name, getattr(module, name)))
     method = tiny.method()
     assert isinstance(method, structural.Structural)
     method.autocast_bfloat16 = True
