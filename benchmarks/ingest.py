@@ -34,7 +34,7 @@ def main() -> None:
             n = len(opened.dataset.train) + len(opened.dataset.test)
             print(f"{name}: {seconds:.1f} s, {n / seconds:.0f} images/s ({n} images, {options.workers} workers)")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"peak memory of this process: {peak:.0f} MB (torch, the images that were written, the training part)")
+    print(f"peak memory of this process: {peak:.0f} MB (torch, the images that were written, the training set)")
 
 
 def write_images(folder: Path, count: int, npz: Path | None) -> None:

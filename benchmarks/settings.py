@@ -4,9 +4,9 @@ python benchmarks/settings.py --out DIR [--preset fashion16] [--data mnist] [--f
     [--only preset,batch] [--try "wide: method.generator.width 128, train.steps 200"] [--hold-back] [--manifold]
 
 --try changes options by hand, several at a time; it can be given again, and then no other settings are tried unless --only
-names them. --hold-back trains on five sixths of the training part and judges on the rest of it, so that settings are not
-chosen on the test part. --manifold judges clusters along the manifold too (UMAP). A change of the batch keeps the number of
-images.
+names them. --hold-back trains on five sixths of the training set and judges on the rest, a validation set, so that settings
+are not chosen on the test set. --manifold judges clusters along the manifold too (UMAP). A change of the batch keeps the
+number of images.
 
 Runs are ordinary run folders in --out: a killed study goes on where it was. The table is printed after each of them, and
 what was measured is kept in --out/settings.jsonl.
@@ -35,7 +35,7 @@ from sao.evaluation.extract import extract
 from sao.methods import Method, structural
 from sao.reproduce.pool import run_each
 from sao.reproduce.runs import check_folder
-from sao.reproduce.study import within_training_part
+from sao.reproduce.study import within_training_set
 from sao.training.loop import Diverged
 from sao.training.run_data import open_config_data
 from sao.training.trainer import train_run
@@ -136,7 +136,7 @@ def finish(trial: Trial) -> dict[str, float]:
     warnings.simplefilter("ignore")  # a bank near the size of the data set
     dataset = open_config_data(trial.config).dataset
     if trial.hold_back:
-        dataset = within_training_part(dataset, HELD_BACK)
+        dataset = within_training_set(dataset, HELD_BACK)
     names = (*METRICS, *(MANIFOLD if trial.manifold else ()))
     started = time.process_time()
     try:
@@ -148,7 +148,7 @@ def finish(trial: Trial) -> dict[str, float]:
 
 
 def judged(method: Method, dataset: Dataset, names: Sequence[str], seed: int) -> dict[str, float]:
-    """The metrics by name, of the test part; classifiers are fitted to the training part."""
+    """The metrics by name, of the test set; classifiers are fitted to the training set."""
 
     def features(split: str, samples: Samples) -> Features:
         samples = samples.select(np.arange(min(ENOUGH, len(samples))))
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the data set's files are")
     parser.add_argument("--schedule", choices=("constant", "cosine"), help="of the learning rates (default: the preset's)")
     parser.add_argument("--try", dest="tried", action="append", default=[], help="a name and options: 'wide: method.bank 512'")
-    parser.add_argument("--hold-back", action="store_true", help="judge on a part of the training part, kept out of training")
+    parser.add_argument("--hold-back", action="store_true", help="judge on a validation set, kept out of training")
     parser.add_argument("--manifold", action="store_true", help="judge clusters along the manifold too")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", default="0")

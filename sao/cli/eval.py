@@ -235,7 +235,7 @@ def _minutes(given: str) -> float | None:
 
 
 def _generation(model: "Model", dataset: "Dataset", names: list[str] | None, arguments: Namespace, facts: dict) -> list:
-    """Generated samples against as many held-out ones, and against the training part for copies."""
+    """Generated samples against as many held-out ones, and against the training set for copies."""
     from sao.data.dataset import Images
     from sao.evaluation import evaluate_generation, memorised
 

@@ -20,12 +20,12 @@ GREY = np.array([0.299, 0.587, 0.114])  # the weights of red, green and blue tha
 
 
 def open_for(model: Model, data: str) -> Samples:
-    """Every sample of a path; of a named data set the training part followed by the held-out one."""
+    """Every sample of a path; of a named data set the training set, then the test set."""
     return open_with_splits(model, data)[0]
 
 
 def open_with_splits(model: Model, data: str) -> tuple[Samples, list[str] | None]:
-    """The same, and of each sample whether it is in the part to train on or in the held-out one, where there are two."""
+    """The same, and for each sample its split, train or test, where there are two."""
     if data in named.NAMES:
         opened = _named(model, data)
         _say(opened.notes, [])
@@ -62,9 +62,9 @@ def _splits_of(model: Model, data: str, samples: Samples) -> list[str] | None:
 
 
 def open_split_for(model: Model, data: str) -> Opened:
-    """Other data than the run's, with a training and a held-out part of its own, as the run's own was prepared.
+    """Other data than the run's, with a training and a test set of its own, as the run's own was prepared.
 
-    The parts are those of the data (folders train/ and test/, arrays x_train and x_test), or else split as the run's were.
+    The splits are those of the data (folders train/ and test/, arrays x_train and x_test), or else made as the run's were.
     """
     if data in named.NAMES:
         return _named(model, data)

@@ -96,7 +96,7 @@ def _add_use(command: AddCommand) -> None:
     evaluate.add_argument("run", metavar="RUN", nargs="?", help=RUN)
     evaluate.add_argument("--features", metavar="F.npz", help="x_train, y_train, x_test, y_test instead of a run")
     evaluate.add_argument("--data", help="other labelled data than the run's, prepared as the run's was")
-    evaluate.add_argument("--rows", default="10000", help="at most so many samples of each part, or all (default: 10000)")
+    evaluate.add_argument("--rows", default="10000", help="at most so many samples of each split, or all (default: 10000)")
     evaluate.add_argument("--budget", default="10", help="minutes for the metrics, or none (default: 10)")
     evaluate.add_argument("--metrics", help="comma-separated names (default: all that the data allows)")
     evaluate.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)

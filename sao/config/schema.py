@@ -41,7 +41,7 @@ class Data(Strict):
     )
     labels: bool = Field(default=True, description="use labels, where there are any, for evaluation")
     strict: bool = Field(default=False, description="stop at the first unreadable item instead of skipping it")
-    held_out: Fraction = Field(default=0.1, description="part kept for evaluation where a source has no test part of its own")
+    held_out: Fraction = Field(default=0.1, description="fraction held out as the test set where a source has none of its own")
 
 
 class Train(Strict):

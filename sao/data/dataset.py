@@ -1,4 +1,4 @@
-"""What a data source returns: images or vectors in two parts, with one interface for training, evaluation and export."""
+"""What a data source returns: images or vectors in two splits, with one interface for training, evaluation and export."""
 
 import mmap
 from collections.abc import Sequence
@@ -169,7 +169,7 @@ Samples = Images | Vectors
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training part and a held-out part; both have labels or neither has."""
+    """A training set and a test set; both have labels or neither has."""
 
     name: str
     train: Samples

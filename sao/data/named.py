@@ -31,7 +31,7 @@ def open_named(name: str, folder: Path, size: int | None, labels: bool, held_out
 
 
 def digits(held_out: float = 0.2, seed: int = 0) -> Dataset:
-    """The 1,797 real 8x8 digits inside scikit-learn; the held-out part is stratified and fixed by the seed."""
+    """The 1,797 real 8x8 digits inside scikit-learn; the test set is stratified and fixed by the seed."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

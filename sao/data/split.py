@@ -9,7 +9,7 @@ import numpy as np
 from sao.errors import InputError, printable
 
 _EVALUATION_ONLY = "they are used for evaluation only, never for training"
-HELD_OUT = ("test", "val", "valid", "validation")  # what a held-out part is called: the first that there is
+HELD_OUT = ("test", "val", "valid", "validation")  # names of a test set: the first that there is
 LABEL_COLUMNS = ("label", "target", "class", "y")
 
 
@@ -23,51 +23,51 @@ class Labels:
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows of the two parts if folders named them (else None), and a class for every row of these or no classes."""
+    """Rows of the two splits if folders named them (else None), and a class for every row of these or no classes."""
 
-    parts: tuple[np.ndarray, np.ndarray] | None
+    splits: tuple[np.ndarray, np.ndarray] | None
     labels: Labels | None
     notes: list[str]
 
 
 def layout_of(names: Sequence[str], use_labels: bool, split: bool = True) -> Layout:
-    """What the folders in these paths mean: train/ and test/ are parts, the first level (below those) is classes.
+    """What the folders in these paths mean: train/ and test/ are splits, the first level (below those) is classes.
 
     Folders that every image shares are passed over first, because archives usually wrap everything in one. With `split`
-    False every image is wanted, whatever part it is in.
+    False every image is wanted, whatever its split.
     """
     paths = [[part for part in name.split("/") if part not in ("", ".")] for name in names]
     while all(len(path) > 1 and path[0] == paths[0][0] for path in paths):
         paths = [path[1:] for path in paths]
     notes: list[str] = []
-    parts = None
+    splits = None
     tops = {path[0].lower(): path[0] for path in paths if len(path) > 1}
     test = next((tops[name] for name in HELD_OUT if name in tops), None)
     if "train" in tops and test is not None:
         first = np.array([path[0] if len(path) > 1 else "" for path in paths])
-        parts = np.flatnonzero(first == tops["train"]), np.flatnonzero(first == test)
-        left_out = len(paths) - len(parts[0]) - len(parts[1])
+        splits = np.flatnonzero(first == tops["train"]), np.flatnonzero(first == test)
+        left_out = len(paths) - len(splits[0]) - len(splits[1])
         if split:
             beside = f"; {left_out} images beside them were left out" if left_out else ""
-            notes.append(f"the folders {tops['train']} and {test} were used as training and held-out part{beside}")
-            used = np.union1d(*parts)
+            notes.append(f"the folders {tops['train']} and {test} were used as training and test set{beside}")
+            used = np.union1d(*splits)
         else:
-            parts, used = None, np.arange(len(paths))
+            splits, used = None, np.arange(len(paths))
         paths = [path[1:] for path in paths]
     else:
         used = np.arange(len(paths))
     classes = [printable(path[0]) if len(path) > 1 else "" for path in paths]
     found = {classes[i] for i in used}
     if not use_labels or len(found) == 1:
-        return Layout(parts, None, notes)
+        return Layout(splits, None, notes)
     if "" in found:
         notes.append("some images lie in subfolders and some do not, so the subfolders were not taken for classes")
-        return Layout(parts, None, notes)
+        return Layout(splits, None, notes)
     labels = encode_labels([classes[i] for i in used])
-    codes = np.full(len(paths), -1, np.int64)  # -1 stays only on images that are in neither part
+    codes = np.full(len(paths), -1, np.int64)  # -1 stays only on images that are in neither split
     codes[used] = labels.codes
     notes.append(f"{len(found)} class subfolders were found; {_EVALUATION_ONLY}")
-    return Layout(parts, Labels(codes, labels.names), notes)
+    return Layout(splits, Labels(codes, labels.names), notes)
 
 
 def labels_or_note(values: np.ndarray) -> tuple[Labels | None, list[str]]:

@@ -27,12 +27,12 @@ from sao.training.log import Stages
 LEARNT = "learnt"
 RAW_CELLS = 2**25  # numbers of raw inputs that are looked at: larger images are averaged down
 RAW_COLUMNS = 768  # but not below 16x16 in colour
-Pair = tuple[Features, Features | None]  # training and held-out part; or all there is
+Pair = tuple[Features, Features | None]  # training and test set; or all there is
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which metrics (None: all that the data allows), on at most how many rows of each part, with how many k-means runs.
+    """Which metrics (None: all that the data allows), on at most how many rows of each split, with how many k-means runs.
 
     Where there are no labels, `unlabelled` are the metrics.
     `clusters` bounds runs x classes. `strict` makes an error of what the data does not allow; otherwise it is a caution in
@@ -77,7 +77,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class ChosenRows:
-    """The rows of each part that are looked at, and their labels: the same for every representation."""
+    """The rows of each split that are looked at, and their labels: the same for every representation."""
 
     parts: list[Samples]
     rows: list[np.ndarray]
@@ -200,7 +200,7 @@ def raw_columns(rows: int, classes: int | None) -> int:
 
 
 def _labels(parts: list[Samples], rows: list[np.ndarray]) -> list[np.ndarray | None]:
-    """Of each part, or none at all where a part has none, or only one class: then there is nothing to tell apart."""
+    """Of each split, or none at all where a split has none or only one class: then there is nothing to tell apart."""
     chosen = [None if part.labels is None else part.labels[taken] for part, taken in zip(parts, rows, strict=True)]
     told_apart = all(labels is not None and len(np.unique(labels)) > 1 for labels in chosen)
     return chosen if told_apart else [None] * len(parts)

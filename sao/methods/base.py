@@ -32,7 +32,7 @@ class Context:
     """What a method is told about the run that it is built for."""
 
     shape: tuple[int, ...]  # of a sample: (c, h, w) or (d,)
-    samples: int  # in the training part
+    samples: int  # in the training set
     batch: int  # global, over all processes
     steps: int  # of the whole run
     seed: int
@@ -49,7 +49,7 @@ class Batch:
     """What a step gets: this process's rows of the global batch."""
 
     inputs: Tensor
-    rows: Tensor  # their places in the training part
+    rows: Tensor  # their places in the training set
     labels: Tensor | None = None  # only for a method that needs them
 
 
@@ -84,7 +84,7 @@ class OtherRun:
 
 
 class TrainingData(Protocol):
-    """The training part, as `refresh` may read it."""
+    """The training set, as `refresh` may read it."""
 
     def __len__(self) -> int: ...
 

@@ -41,7 +41,7 @@ class Limits:
     points: int
     generated: int
     seconds: float
-    training: int  # samples of the training part in which copies are looked for
+    training: int  # samples of the training set in which copies are looked for
     clusters: int | None = None  # None: as many as classes
     umap: bool = False
 

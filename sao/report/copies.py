@@ -1,4 +1,4 @@
-"""Samples that are nearly the same: among those held out, between them and the training part, and what a generator copied."""
+"""Samples that are nearly the same: among those held out, between them and the training set, and what a generator copied."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ FEWEST = 20  # samples: of fewer nobody can say how far apart they usually are
 
 @dataclass(frozen=True)
 class Compared:
-    """Held-out samples, some of the training part (with their row numbers), and generated ones, each as a row of numbers."""
+    """Held-out samples, some of the training set (with their row numbers), and generated ones, each as a row of numbers."""
 
     held_out: np.ndarray
     train: np.ndarray

@@ -27,7 +27,7 @@ class Points:
     """Held-out samples and what is known of each; axes: n samples, k clusters."""
 
     samples: Samples
-    rows: np.ndarray  # (n,) their places in the held-out part
+    rows: np.ndarray  # (n,) their places in the test set
     directions: np.ndarray  # (n, d) features of unit length
     neighbours: np.ndarray  # (n, NEIGHBOURS)
     closeness: np.ndarray  # (n, k) cosine with the centre of each cluster

@@ -151,7 +151,7 @@ def _metrics(run: StudyRun) -> list[Metric]:
     set_threads(run.config.train.threads)
     dataset = open_config_data(run.config).dataset
     if run.tried is not None:
-        dataset = within_training_part(dataset)
+        dataset = within_training_set(dataset)
     try:
         method = _method(run, dataset)
     except Diverged as error:
@@ -169,7 +169,7 @@ def _method(run: StudyRun, dataset: Dataset) -> Method:
 
 # --- the learning rate of each row ----------------------------------------------------------------------------------------
 
-HELD = 0.2  # of the training part; the test part is not looked at
+HELD = 0.2  # of the training set; the test set is not looked at
 SHORTER = 3  # a trial has this fraction of a run's steps, so that three cost as much as one more run
 JUDGED_BY = "svm"
 # A trial is looked at when it is done.
@@ -235,8 +235,8 @@ def read_scores(file: Path, table: Table) -> Scores:
     return scores
 
 
-def within_training_part(dataset: Dataset, share: float = HELD) -> Dataset:
-    """The training part alone, a share of which takes the place of the test part."""
+def within_training_set(dataset: Dataset, share: float = HELD) -> Dataset:
+    """The training set alone; a fraction of it becomes a validation set in the place of the test set."""
     train = dataset.train
     fitted, held = held_out_rows(len(train), train.labels, share, seed=0)
     return Dataset(dataset.name, train.select(fitted), train.select(held))

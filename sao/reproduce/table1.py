@@ -158,7 +158,7 @@ def table1(scale: Scale) -> Table:
     equal = (
         "About equal time, not equal steps. AdamW instead of LARS, narrow heads, crops that keep 0.2 of an image or more.",
         f"The learning rate of every row that is trained without labels is the best of {', '.join(RATES)}: each was tried with "
-        f"seed 0 and one step in {SHORTER}, on {1 - HELD:.0%} of the training part, and judged by an SVM on the rest of it.",
+        f"seed 0 and one step in {SHORTER}, on {1 - HELD:.0%} of the training set, and judged by an SVM on the rest.",
         "MAE and DDPM learn nothing to speak of in this time, with networks this small: their rows show that the pieces fit "
         "together, and nothing about the methods.",
     )

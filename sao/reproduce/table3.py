@@ -38,7 +38,7 @@ def table3(scale: Scale) -> Table:
     notes = (
         f"nmi, purity, purity_swapped: of the self-conditioned GAN's own {k} clusters; all other rows are clustered by"
         f" k-means with as many clusters as there are classes. …_equal_k: k-means of every row's features with {k} "
-        "clusters. All on the test part.",
+        "clusters. All on the test set.",
         "purity: share of samples of the commonest class of their cluster; it rises with the number of clusters. "
         "purity_swapped: share of samples in the commonest cluster of their class; it falls. …_chance: the same "
         "clusters with the labels shuffled.",

@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 if TYPE_CHECKING:  # torch comes with it, and a folder that is no run is refused without waiting for torch
     from sao.data.dataset import Dataset, Samples
 
-GLIMPSED_ROWS = 64  # of each part
+GLIMPSED_ROWS = 64  # of each split
 # Another version of an image library, or another processor, may round differently; other data is further away.
 ABSOLUTE, RELATIVE = 0.02, 1e-3
 
@@ -27,7 +27,7 @@ class DataFacts:
     classes: Count | None = None
     standardiser: dict[str, Any] | None = None  # the transform of vectors, see sao.data.files.tables
     place: tuple[str, str] | None = None  # absolute, and as seen from the run
-    glimpse: dict[str, Glimpse] | None = None  # by part
+    glimpse: dict[str, Glimpse] | None = None  # by split
 
     @classmethod
     def of(cls, dataset: "Dataset", standardiser: dict[str, Any] | None = None) -> "DataFacts":
@@ -61,9 +61,9 @@ class DataFacts:
             return f"{_counted(self)} then, {_counted(now)} now"
         if self.glimpse is None or now.glimpse is None:  # version 0.1 did not look at values
             return None
-        for part, then in self.glimpse.items():
-            if not _alike(then, now.glimpse.get(part, [])):
-                return f"as many samples of the same shape, but other ones in the {part} part"
+        for split, then in self.glimpse.items():
+            if not _alike(then, now.glimpse.get(split, [])):
+                return f"as many samples of the same shape, but other ones in the {split} set"
         return None
 
 

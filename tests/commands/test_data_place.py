@@ -97,7 +97,7 @@ def test_a_place_that_is_named_is_remembered(moved, tmp_path, capsys):
     assert Run(moved / "runs/x").config.data.source == str(tmp_path / "elsewhere")
 
 
-@pytest.mark.parametrize(("count", "seed", "said"), [(25, 0, "22 samples"), (24, 1, "other ones in the train part")])
+@pytest.mark.parametrize(("count", "seed", "said"), [(25, 0, "22 samples"), (24, 1, "other ones in the train set")])
 def test_other_data_is_refused(moved, tmp_path, count, seed, said, capsys):
     before = {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
     other = photographs(tmp_path / "other", seed, count)

@@ -143,7 +143,7 @@ def test_a_crop_is_near_the_one_of_the_original(opened, photographs):
 
 
 def test_held_out_images_are_torchvisions_short_side_and_centre(opened, photographs):
-    """So are those of the training part when they are evaluated, and images that a trained network is shown."""
+    """So are those of the training set when they are evaluated, and images that a trained network is shown."""
     way = torchvision.Compose([torchvision.Resize(144, BICUBIC), torchvision.CenterCrop(128)])
     train, test = parts(opened)
     for images in (train, test):

@@ -10,7 +10,7 @@ PLAIN, BY_CLASS = [0, 1, 7, 10, 13, 15], [2, 3, 5, 6, 10, 13]
 
 
 def parts(*names: str, **options) -> tuple[list[int], list[int]] | None:
-    found = layout_of(names, True, **options).parts
+    found = layout_of(names, True, **options).splits
     return None if found is None else (found[0].tolist(), found[1].tolist())
 
 
@@ -21,7 +21,7 @@ def test_train_and_test_folders_are_the_parts_and_what_lies_beside_is_left_out()
     assert layout.labels is not None
     assert layout.labels.names == ["a", "b"]
     assert layout.labels.codes.tolist() == [0, 1, 0, -1, -1]
-    assert layout.notes[0].endswith("training and held-out part; 2 images beside them were left out")
+    assert layout.notes[0].endswith("training and test set; 2 images beside them were left out")
 
 
 @pytest.mark.parametrize("name", ["test", "val", "valid", "validation", "Test", "VAL"])
@@ -37,7 +37,7 @@ def test_a_file_named_like_a_folder_is_no_part():
 def test_without_a_split_every_image_keeps_its_class():
     names = ("train/a/1.png", "test/b/2.png", "test/a/3.png")
     layout = layout_of(names, True, split=False)
-    assert layout.parts is None
+    assert layout.splits is None
     assert layout.labels is not None
     assert layout.labels.codes.tolist() == [0, 1, 0]
     assert layout.notes == ["2 class subfolders were found; they are used for evaluation only, never for training"]

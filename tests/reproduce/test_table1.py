@@ -16,7 +16,7 @@ from sao.config import load_preset
 from sao.data.dataset import Dataset, Images
 from sao.methods import METHODS
 from sao.reproduce.rows import StudyRun, chosen_rows, runs_of
-from sao.reproduce.study import Study, chosen_rates, judged, trials_of, within_training_part
+from sao.reproduce.study import Study, chosen_rates, judged, trials_of, within_training_set
 from sao.reproduce.table1 import DATA, FIGURE1, PAPER, TITLES, TWO_VIEWS, table1
 from sao.reproduce.table1 import RATES as TRIED
 from sao.training.run_folder import Run
@@ -91,11 +91,11 @@ def test_learning_rates_are_searched_for_before_the_table_is_made(tmp_path, caps
     assert trial.facts.samples == whole.facts.samples - round(0.2 * whole.facts.samples)
 
 
-def test_trials_see_nothing_but_the_training_part():
+def test_trials_see_nothing_but_the_training_set():
     pixels = np.arange(50, dtype=np.uint8)[:, None, None, None]
     labels = np.arange(50) % 5
     dataset = Dataset("x", Images(pixels, labels), Images(pixels[:3] + 200, labels[:3]))
-    inner = within_training_part(dataset)
+    inner = within_training_set(dataset)
     seen = [part.pixels[:].flatten().tolist() for part in (inner.train, inner.test) if isinstance(part, Images)]
     assert sorted(seen[0] + seen[1]) == list(range(50))
     assert len(seen[1]) == 10

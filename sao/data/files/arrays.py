@@ -15,7 +15,7 @@ from sao.data.files.archives import file_digest
 from sao.data.files.decode import Recipe, fit
 from sao.data.files.images import FORMAT_VERSION, LARGEST, choose_size, fit_note
 from sao.data.files.npz import npz_names, read_npz
-from sao.data.files.reading import Found, Numbers, Parts, ReadOptions, Skipped, codes_and_names
+from sao.data.files.reading import Found, Numbers, ReadOptions, Skipped, Splits, codes_and_names
 from sao.data.split import Labels, labels_or_note
 from sao.errors import InputError, printable
 
@@ -34,13 +34,13 @@ class Arrays:
     y_test: np.ndarray | None = None
 
     def names(self, rows: Iterable[int]) -> list[str]:
-        """By the part that a row is in, where there are two."""
+        """By the split of a row, where there are two."""
         if self.x_test is None:
             return [f"row {row}" for row in rows]
         first = len(self.x)
         return [f"train row {row}" if row < first else f"test row {row - first}" for row in rows]
 
-    def parts(self, usable: np.ndarray) -> Parts | None:
+    def splits(self, usable: np.ndarray) -> Splits | None:
         if self.x_test is None or len(self.x_test) == 0:
             return None
         first = int(np.searchsorted(usable, len(self.x)))
@@ -54,7 +54,7 @@ class Arrays:
         if self.x_test is None:
             return labels_or_note(self.y.reshape(-1)[usable])
         if self.y_test is None:
-            return None, ["the labels were not used: there are some for the training part only"]
+            return None, ["the labels were not used: there are some for the training set only"]
         return labels_or_note(np.concatenate([self.y.reshape(-1), self.y_test.reshape(-1)])[usable])
 
 
@@ -117,13 +117,13 @@ def from_arrays(arrays: Arrays, options: ReadOptions, path: Path | None = None, 
     skipped = [Skipped(name, f"a {what} is not a finite number") for name in arrays.names(bad)]
     options.check(len(usable), skipped)
     labels, notes = arrays.labels(usable) if options.use_labels else (None, [])
-    parts, about = arrays.parts(usable), codes_and_names(labels, arrays.names(usable))
+    splits, about = arrays.splits(usable), codes_and_names(labels, arrays.names(usable))
     if images is not None:
         pixels = _pixels(images, options, path)
-        return Found(Images(pixels, *about), parts, skipped, images.notes + notes)
+        return Found(Images(pixels, *about), splits, skipped, images.notes + notes)
     assert values is not None
     columns = [f"column {i}" for i in range(values.shape[1])] if columns is None else columns
-    return Found(Numbers(columns, values[usable], *about), parts, skipped, notes)
+    return Found(Numbers(columns, values[usable], *about), splits, skipped, notes)
 
 
 def _pixels(images: "ArrayImages", options: ReadOptions, path: Path | None) -> np.ndarray:
@@ -149,8 +149,8 @@ class ArrayImages:
     def __init__(self, arrays: Arrays, options: ReadOptions) -> None:
         name = options.where
         self.notes: list[str] = []
-        self._parts = [self._channels_last(x, name) for x in (arrays.x, arrays.x_test) if x is not None]
-        height, width, channels = self._parts[0].shape[1:]
+        self._arrays = [self._channels_last(x, name) for x in (arrays.x, arrays.x_test) if x is not None]
+        height, width, channels = self._arrays[0].shape[1:]
         if min(height, width) < 1:
             raise InputError(f"{name} has images without pixels: save arrays of shape (n, h, w) or (n, h, w, c)")
         size = options.size
@@ -167,7 +167,7 @@ class ArrayImages:
             self.notes.append("the images have transparency and were composited on white")
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
+        return sum(map(len, self._arrays))
 
     def chunks(self) -> Iterator[np.ndarray]:
         """The finished images of all usable rows, counted through training and test array."""
@@ -177,9 +177,9 @@ class ArrayImages:
 
     def unchanged(self) -> np.ndarray | None:
         """The array itself where every image of it is used as it is."""
-        images = self._parts[0]
+        images = self._arrays[0]
         finished = (self.recipe.size, self.recipe.size, self.recipe.channels)
-        same = len(self._parts) == 1 and images.dtype == np.uint8 and images.shape[1:] == finished
+        same = len(self._arrays) == 1 and images.dtype == np.uint8 and images.shape[1:] == finished
         return images if same else None
 
     def _finish(self, values: np.ndarray) -> np.ndarray:
@@ -194,7 +194,7 @@ class ArrayImages:
 
     def _find_scale(self, name: str) -> tuple[float, float, np.ndarray]:
         """(scale, offset) to 0..255 and the rows with NaN or infinity, from one pass over all values."""
-        kind = self._parts[0].dtype
+        kind = self._arrays[0].dtype
         if kind == np.uint8:
             return 1, 0, np.zeros(0, np.int64)
         low, high, bad = np.inf, -np.inf, []
@@ -220,10 +220,10 @@ class ArrayImages:
         return scale, offset, np.concatenate(bad)
 
     def _take(self, rows: np.ndarray) -> np.ndarray:
-        first = len(self._parts[0])
-        taken = [self._parts[0][rows[rows < first]]]
-        if len(self._parts) > 1:
-            taken.append(self._parts[1][rows[rows >= first] - first])
+        first = len(self._arrays[0])
+        taken = [self._arrays[0][rows[rows < first]]]
+        if len(self._arrays) > 1:
+            taken.append(self._arrays[1][rows[rows >= first] - first])
         return taken[0] if len(taken) == 1 else np.concatenate(taken)
 
     def _channels_last(self, x: np.ndarray, name: str) -> np.ndarray:
@@ -240,5 +240,5 @@ class ArrayImages:
         )
 
     def _chunk_length(self) -> int:
-        part = self._parts[0]
-        return max(1, CHUNK_BYTES // max(1, int(np.prod(part.shape[1:])) * part.dtype.itemsize))
+        first = self._arrays[0]
+        return max(1, CHUNK_BYTES // max(1, int(np.prod(first.shape[1:])) * first.dtype.itemsize))

@@ -26,11 +26,11 @@ class ImageTable(Source):
 
     Names are the paths beside the bytes, or the number of the row. A path without bytes is a file in the table's folder: a
     table may come from a stranger, so it names nothing outside. Several tables are one behind another; those named train and
-    test are parts.
+    test are splits.
     """
 
     def __init__(self, tables: list[Path], root: Path | None = None) -> None:
-        """`root` is the folder in which the tables were found, if it was one; what they are called below it names parts."""
+        """`root` is the folder in which the tables were found, if it was one; their names below it name splits."""
         super().__init__()
         self.tables = [table for table in tables if not self._leaves(table, root) and image_column(table) is not None]
         labels: list[str] | None = []
@@ -44,7 +44,7 @@ class ImageTable(Source):
         held_out = next((side for side in HELD_OUT if side in sides), None)
         if held_out and "train" in sides:
             rows = np.array(sides)
-            self.parts = np.flatnonzero(rows == "train"), np.flatnonzero(rows == held_out)
+            self.splits = np.flatnonzero(rows == "train"), np.flatnonzero(rows == held_out)
 
     def _leaves(self, table: Path, root: Path | None) -> bool:
         target = None if root is None else inside(str(table), os.path.realpath(root))

@@ -28,7 +28,7 @@ from sao.data.files.decode import (
     inspect_chunk,
     read,
 )
-from sao.data.files.reading import FRAME, Entry, Found, Parts, ReadOptions, Skipped, Source, codes_and_names, first_of, inside
+from sao.data.files.reading import FRAME, Entry, Found, ReadOptions, Skipped, Source, Splits, codes_and_names, first_of, inside
 from sao.data.files.workers import map_in_order
 from sao.data.split import Layout, labels_or_note, layout_of
 from sao.errors import InputError, printable
@@ -113,7 +113,7 @@ def is_litter(name: str) -> bool:
 
 
 def read_images(source: Source, options: ReadOptions) -> Found:
-    """Classes and parts are what the source says of every entry, or else what the folders in their names mean."""
+    """Classes and splits are what the source says of every entry, or else what the folders in their names mean."""
     options.refuse(source.skipped)
     if not source.entries:
         raise _nothing_usable(options, source.skipped)
@@ -126,26 +126,26 @@ def read_images(source: Source, options: ReadOptions) -> Found:
     if "frames" in stored.arrays and options.crop is not None:
         frames = Frames(stored.arrays["frames"], np.array(stored.facts["aspects"], np.float32), options.crop)
     names = [source.entries[i].name for i in usable]
-    if source.labels is None and source.parts is None:
+    if source.labels is None and source.splits is None:
         layout = layout_of(names, options.use_labels, options.split)
     else:
         layout = _given_layout(source, usable, options.use_labels)
     classes = codes_and_names(layout.labels, [printable(name) for name in names])
-    return Found(Images(stored.pixels, *classes, frames), layout.parts, skipped, stored.facts["notes"] + layout.notes)
+    return Found(Images(stored.pixels, *classes, frames), layout.splits, skipped, stored.facts["notes"] + layout.notes)
 
 
 def _given_layout(source: Source, usable: np.ndarray, use_labels: bool) -> Layout:
     labels, notes = None, []
     if source.labels is not None and use_labels:
         labels, notes = labels_or_note(np.array(source.labels)[usable])
-    return Layout(_among(usable, source.parts), labels, notes)
+    return Layout(_among(usable, source.splits), labels, notes)
 
 
-def _among(usable: np.ndarray, parts: Parts | None) -> Parts | None:
-    """Parts of all entries as places among the usable ones."""
-    if parts is None:
+def _among(usable: np.ndarray, splits: Splits | None) -> Splits | None:
+    """Splits of all entries as places among the usable ones."""
+    if splits is None:
         return None
-    first, second = (np.flatnonzero(np.isin(usable, part)) for part in parts)
+    first, second = (np.flatnonzero(np.isin(usable, split)) for split in splits)
     return first, second
 
 
@@ -161,11 +161,11 @@ def _from_cache(source: Source, options: ReadOptions) -> Stored:
 
 def _prefix(source: Source, options: ReadOptions) -> str:
     """Everything about an entry but the contents. If no entry has it, the files need no reading to know it is new."""
-    parts = [FORMAT_VERSION, PIL.__version__, options.size, options.channels, options.fit]
+    facts = [FORMAT_VERSION, PIL.__version__, options.size, options.channels, options.fit]
     if options.crop is not None:
-        parts.append(f"frames {FRAME}")
-    parts.append([entry.size for entry in source.entries])
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest() + "-"
+        facts.append(f"frames {FRAME}")
+    facts.append([entry.size for entry in source.entries])
+    return hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest() + "-"
 
 
 def _content(source: Source, options: ReadOptions) -> bytes:

@@ -15,7 +15,7 @@ from sao.data.dataset import Images
 from sao.data.files.arrays import Arrays, from_arrays
 from sao.data.files.decode import ENDINGS
 from sao.data.files.images import PathList, read_images
-from sao.data.files.reading import Fit, Found, Parts, Readable, ReadOptions, Source
+from sao.data.files.reading import Fit, Found, Readable, ReadOptions, Source, Splits
 from sao.data.files.streams import Items, spooled
 from sao.data.split import HELD_OUT, LABEL_COLUMNS
 from sao.errors import InputError, printable
@@ -44,11 +44,11 @@ class Listed:
     source: Callable[[ReadOptions], Source]
     name: str
     labels: Sequence[str] | None = None
-    parts: Parts | None = None
+    splits: Splits | None = None
 
     def read(self, options: ReadOptions) -> Found:
         source = self.source(options)
-        source.labels, source.parts = self.labels, self.parts
+        source.labels, source.splits = self.labels, self.splits
         return read_images(source, options)
 
 
@@ -62,7 +62,7 @@ def readable(data: Any, labels: Any = None) -> Readable:
     if isinstance(data, np.ndarray) and data.dtype != object:
         return InMemory(Arrays(data, None if labels is None else np.asarray(labels)))
     if isinstance(data, Mapping) and {"train"} < set(data):
-        return _of_parts(data)
+        return _of_splits(data)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         return _of_sequence(data, labels)
     if isinstance(data, Iterable):
@@ -119,24 +119,24 @@ def _of_sequence(data: Any, labels: Any) -> Readable:
     return Listed(lambda _: Items(lambda i: picture(data[i]), names, content), name, _texts(labels))
 
 
-def _of_parts(data: Mapping[str, Any]) -> Readable:
-    """A training part and a held-out one, as in a DatasetDict of Hugging Face."""
+def _of_splits(data: Mapping[str, Any]) -> Readable:
+    """A training and a test set, as in a DatasetDict of Hugging Face."""
     other = next((name for name in HELD_OUT if name in data), None)
     if other is None:
         raise InputError(f"a mapping must hold train and test, got {', '.join(map(str, data))}")
     pair = [data["train"], data[other]]
-    counts = [len(part) for part in pair]
-    pickers = [_pickers(_first(part)) for part in pair]
-    labels = [_labels_of(part, pick[1]) for part, pick in zip(pair, pickers, strict=True)]
-    names = [f"{title} {name}" for title, part in zip(("train", "test"), pair, strict=True) for name in _names_of(part)]
+    counts = [len(split) for split in pair]
+    pickers = [_pickers(_first(split)) for split in pair]
+    labels = [_labels_of(split, pick[1]) for split, pick in zip(pair, pickers, strict=True)]
+    names = [f"{title} {name}" for title, split in zip(("train", "test"), pair, strict=True) for name in _names_of(split)]
 
     def get(index: int) -> Any:
         side = int(index >= counts[0])
         return pickers[side][0](pair[side][index - side * counts[0]])
 
     both = None if labels[0] is None or labels[1] is None else [*labels[0], *labels[1]]
-    parts = np.arange(counts[0]), np.arange(counts[0], sum(counts))
-    return Listed(lambda _: Items(get, names), "the data set", _texts(both), parts)
+    splits = np.arange(counts[0]), np.arange(counts[0], sum(counts))
+    return Listed(lambda _: Items(get, names), "the data set", _texts(both), splits)
 
 
 def _first(data: Any) -> Any:

@@ -74,7 +74,7 @@ def open_path(
     standardiser: Standardiser | None = None,
     **options: Any,
 ) -> Opened:
-    """A training and a held-out part from any path; labels, if there are any, are for evaluation only.
+    """A training and a test set from any path; labels, if there are any, are for evaluation only.
 
     `options` are those of `ReadOptions`. With the `shape` and the `standardiser` of a trained network, the data is brought
     into the form that it expects.
@@ -82,25 +82,25 @@ def open_path(
     path = Path(path) if isinstance(path, str | os.PathLike) else path
     asked = _options(path, shape, standardiser, minimum=FEWEST_SAMPLES, split=True, **options)
     found = _read(path, asked, shape)
-    samples, parts, notes = found.samples, found.parts, found.notes
-    if parts is None:
+    samples, splits, notes = found.samples, found.splits, found.notes
+    if splits is None:
         count = len(samples.names or ())
-        parts = held_out_rows(count, samples.labels, held_out, seed)
+        splits = held_out_rows(count, samples.labels, held_out, seed)
         kind = ", of every class its share" if samples.labels is not None else ""
-        notes.append(f"{len(parts[1])} of {count} samples are held out{kind} (seed {seed})")
+        notes.append(f"{len(splits[1])} of {count} samples are held out{kind} (seed {seed})")
     else:
-        notes.append(f"{len(parts[0])} samples to train on, {len(parts[1])} held out")
+        notes.append(f"{len(splits[0])} samples to train on, {len(splits[1])} held out")
     name = (printable(path.resolve().stem) if isinstance(path, Path) else path.name) or "data"
     if isinstance(samples, Images):
-        train, test = samples.select(parts[0]), replace(samples, frames=None).select(parts[1])
+        train, test = samples.select(splits[0]), replace(samples, frames=None).select(splits[1])
         return Opened(Dataset(name, train, test), found.skipped, notes)
     if shape is None:
-        standardiser = Standardiser.fit(samples.values[parts[0]], samples.columns, length_scale, seed)
+        standardiser = Standardiser.fit(samples.values[splits[0]], samples.columns, length_scale, seed)
         notes += _standardiser_notes(standardiser, samples.columns, length_scale)
     scaled = samples.scaled(standardiser)
     if shape is not None:
         _check_columns(scaled, shape, asked)
-    return Opened(Dataset(name, scaled.select(parts[0]), scaled.select(parts[1])), found.skipped, notes, standardiser)
+    return Opened(Dataset(name, scaled.select(splits[0]), scaled.select(splits[1])), found.skipped, notes, standardiser)
 
 
 def open_for_embedding(
@@ -142,7 +142,7 @@ def _standardiser_notes(standardiser: Standardiser, columns: Sequence[str], leng
     constant = [name for name in columns if name not in standardiser.columns]
     notes = [f"columns dropped because they have one value in all training rows: {listed(constant)}"] if constant else []
     notes.append(
-        f"{len(standardiser.columns)} columns were standardised by the training part and multiplied by"
+        f"{len(standardiser.columns)} columns were standardised by the training set and multiplied by"
         f" {standardiser.factor:.3g}, so that the median distance between rows is {length_scale:g}"
     )
     return notes

@@ -17,7 +17,7 @@ from sao.errors import InputError, printable
 FRAME = 2  # a whole frame is kept at so many times the size: a crop of a quarter of its area then still has all its pixels
 
 Fit = Literal["crop", "pad", "centre"]
-Parts = tuple[np.ndarray, np.ndarray]
+Splits = tuple[np.ndarray, np.ndarray]
 Progress = Callable[[int, int], None]
 
 
@@ -41,7 +41,7 @@ class Source:
     """Files in a fixed order, by default those at its paths; `load` gives one item for each entry, in that order."""
 
     labels: Sequence[str] | None = None  # of every entry, where something better than the folders in its name says so
-    parts: Parts | None = None
+    splits: Splits | None = None
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -77,7 +77,7 @@ class ReadOptions:
 
     where: str  # what messages call the data
     minimum: int = 1  # fewest usable samples
-    split: bool = False  # folders called train and test are parts
+    split: bool = False  # folders called train and test are splits
     columns: Sequence[str] | None = None  # of a table, those that a trained network expects
     size: int | None = None
     channels: int | None = None
@@ -142,10 +142,10 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Found:
-    """Everything usable, not split yet; the parts that the data names itself; what was left out; sentences to print."""
+    """Everything usable, not split yet; the splits that the data names itself; what was left out; sentences to print."""
 
     samples: Images | Numbers
-    parts: Parts | None
+    splits: Splits | None
     skipped: list[Skipped]
     notes: list[str]
 
