@@ -35,13 +35,13 @@ def run(arguments: Namespace) -> None:
     model = sao.load(run.folder, device="cpu", report=warn)
     config = shared_config(model.config, model.facts.name)
     check_no_paths(config)
-    parts = model.parts
-    assert parts is not None
+    partial = model.partial
+    assert partial is not None
     card = card_of(run, model, config, arguments.licence)
     facts = replace(model.facts, place=None, glimpse=None)
     try:
         with written_folder(target) as temporary:
-            kept = write_copy(temporary, parts, config, facts, model.step, arguments.half, card)
+            kept = write_copy(temporary, partial, config, facts, model.step, arguments.half, card)
             difference = _checked(model, sao.load(temporary, device="cpu", report=warn), kept, arguments.half)
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error.strerror}; choose another -o") from None

@@ -48,18 +48,18 @@ def check_no_paths(config: Config) -> None:
 
 
 def write_copy(
-    folder: Path, parts: PartialMethod, config: Config, facts: DataFacts, step: int, half: bool, card: str
+    folder: Path, partial: PartialMethod, config: Config, facts: DataFacts, step: int, half: bool, card: str
 ) -> list[Use]:
     """A folder that `sao.load` opens; returns what it can be used for."""
     kept: list[Use] = []
     names: set[str] = set()
     uses: list[Use] = ["backbone", "embedding"]
-    if parts.outline is not None and parts.outline.has_layers:
+    if partial.outline is not None and partial.outline.has_layers:
         uses.append("layers")
     if config.method.generates:
         uses.append("decode")
     for use in uses:
-        needed = parts.names_for(use)
+        needed = partial.names_for(use)
         if needed is not None:
             kept.append(use)
             names |= needed
@@ -69,7 +69,7 @@ def write_copy(
     write_text(folder / FACTS, facts.as_text())
     configuration.save(config, folder / CONFIG)
     write_text(folder / CARD, card)
-    checkpoint.save_part(folder / "checkpoints", checkpoint.some_tensors(parts.path, sorted(names)), step, kept, half)
+    checkpoint.save_some(folder / "checkpoints", checkpoint.some_tensors(partial.path, sorted(names)), step, kept, half)
     return kept
 
 

@@ -11,7 +11,7 @@ from sao.config.types import PositiveInt
 from sao.data.augmentation import Augmentation
 from sao.methods.base import Context, Scalars
 from sao.methods.encoders import encoder_for
-from sao.methods.two_view import WEAKER, WEAKER_SOLARISED, Parts, TeacherOptions, TeacherViews, cross_views
+from sao.methods.two_view import WEAKER, WEAKER_SOLARISED, Outputs, TeacherOptions, TeacherViews, cross_views
 from sao.networks import ProjectionHead
 
 
@@ -41,12 +41,12 @@ class BYOL(TeacherViews):
         predictor = ProjectionHead([size, options.predictor_size, size])
         super().__init__(encoder, head, options, context, predictor, teacher_predicts=False)
 
-    def project(self, images: Tensor) -> Parts:
+    def project(self, images: Tensor) -> Outputs:
         projection = self.network(images)[1]
         prediction, target = self.predictor(projection), self.of_teacher(images)
         return {"projection": projection.detach(), "prediction": prediction, "target": target}
 
-    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+    def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         """The squared distance of unit vectors, the sum of both directions."""
         distances = [
             2 - 2 * F.cosine_similarity(one["prediction"], other["target"].detach()).mean() for one, other in cross_views(views)

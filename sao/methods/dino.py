@@ -16,7 +16,7 @@ from sao.methods.optimisers import ViewsOptimiser
 from sao.methods.two_view import (
     WEAKER,
     WEAKER_SOLARISED,
-    Parts,
+    Outputs,
     TeacherOptions,
     TeacherViews,
     cross_views,
@@ -87,12 +87,12 @@ class DINO(TeacherViews):
         self.predictor.requires_grad_(step >= self.frozen_steps)
         return super().step(batch, step)
 
-    def project(self, images: Tensor) -> Parts:
+    def project(self, images: Tensor) -> Outputs:
         projection = self.network(images)[1]
         output, target = self.predictor(projection), self.of_teacher(images)
         return {"projection": projection.detach(), "output": output, "target": target}
 
-    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+    def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         sharp, soft = self._teacher_temperature(step), self.options.temperature
         terms = [
             soft_cross_entropy(((one["target"] - self.centre) / sharp).softmax(1).detach(), other["output"] / soft)
@@ -100,7 +100,7 @@ class DINO(TeacherViews):
         ]
         return {"dino": torch.stack(terms).mean()}
 
-    def update_bank(self, views: Sequence[Parts], step: int) -> None:
+    def update_bank(self, views: Sequence[Outputs], step: int) -> None:
         self.centre.lerp_(torch.cat([view["target"] for view in views]).mean(0), 1 - self.options.centre_decay)
 
     def _teacher_temperature(self, step: int) -> float:

@@ -22,7 +22,7 @@ from sao.errors import InputError
 from sao.methods.base import Context, Generative, Method, OtherRun, Scalars, generative
 from sao.methods.encoders import encoder_for
 from sao.methods.players import images_only, normal_rows
-from sao.methods.two_view import Parts, TwoViews, ViewsOptions, nt_xent
+from sao.methods.two_view import Outputs, TwoViews, ViewsOptions, nt_xent
 
 CUT = 2.0  # deviations at which the difference of adjacent latents is cut off, as its authors do
 MANY = 2**31  # training samples of the other run; what they are does not matter to what it makes
@@ -118,7 +118,7 @@ class GenRep(TwoViews):
         where = self.source.latent_shape, self.batch, self.seed, purpose, number, like
         return normal_rows(*where) if limit is None else truncated_rows(*where, limit)
 
-    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+    def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         temperature = self.options.temperature
         loss = nt_xent(views[0]["projection"], views[1]["projection"], temperature)
         return {"nt_xent": temperature / self.options.base_temperature * loss}

@@ -14,7 +14,7 @@ from sao.core.memory_bank import Queue
 from sao.data.augmentation import Augmentation
 from sao.methods.base import Context, Scalars
 from sao.methods.encoders import encoder_for
-from sao.methods.two_view import WEAKER, WEAKER_SOLARISED, Parts, TwoViews, ViewsOptions, cross_views
+from sao.methods.two_view import WEAKER, WEAKER_SOLARISED, Outputs, TwoViews, ViewsOptions, cross_views
 from sao.networks import ProjectionHead
 
 
@@ -59,7 +59,7 @@ class NNCLR(TwoViews):
         if options.same_views:
             self.views = self.views[:1]
 
-    def project(self, images: Tensor) -> Parts:
+    def project(self, images: Tensor) -> Outputs:
         features, projection = self.network(images)
         prediction = F.normalize(self.predictor(projection))
         with torch.no_grad(), self._exact(images):
@@ -73,14 +73,14 @@ class NNCLR(TwoViews):
         """Neighbours are found in full precision: in bfloat16 near ones would be all the same."""
         return torch.autocast(like.device.type, enabled=False) if self.autocast_bfloat16 else nullcontext()
 
-    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+    def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         pairs = cross_views(views) if len(views) > 1 else [(views[0], views[0])]
         return {"nnclr": torch.stack([self._cross_entropy(*pair) for pair in pairs]).mean()}
 
-    def update_bank(self, views: Sequence[Parts], step: int) -> None:
+    def update_bank(self, views: Sequence[Outputs], step: int) -> None:
         self.queue.push(views[0]["projection"], step)
 
-    def _cross_entropy(self, one: Parts, other: Parts) -> Tensor:
+    def _cross_entropy(self, one: Outputs, other: Outputs) -> Tensor:
         """Which prediction of the batch belongs to a neighbour; the gradient goes through the predictions alone."""
         logits = one["neighbour"].detach() @ other["prediction"].T / self.temperature
         return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))

@@ -9,7 +9,7 @@ from sao.config.types import PositiveFloat, PositiveInt
 from sao.methods.base import Context, Scalars
 from sao.methods.encoders import encoder_for
 from sao.methods.third_party import import_lightly
-from sao.methods.two_view import Parts, TwoViews, ViewsOptions, nt_xent
+from sao.methods.two_view import Outputs, TwoViews, ViewsOptions, nt_xent
 
 
 class Options(ViewsOptions):
@@ -35,6 +35,6 @@ class SimCLR(TwoViews):
         super().__init__(encoder, modules.SimCLRProjectionHead(*sizes, batch_norm=False), options, context)
         self.temperature = options.temperature
 
-    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+    def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         one, other = (view["projection"] for view in views)
         return {"nt_xent": nt_xent(one, other, self.temperature)}

@@ -13,7 +13,7 @@ from sao.core.memory_bank import Queue
 from sao.data.augmentation import SmallAugmentation
 from sao.methods.base import Batch, Context, Scalars
 from sao.methods.encoders import encoder_for
-from sao.methods.two_view import Parts, TwoViews, ViewsOptions, soft_cross_entropy
+from sao.methods.two_view import Outputs, TwoViews, ViewsOptions, soft_cross_entropy
 from sao.networks import ProjectionHead, Prototypes
 
 
@@ -65,11 +65,11 @@ class SwAV(TwoViews):
         self.predictor.requires_grad_(step >= self.frozen_steps)
         return super().step(batch, step)
 
-    def project(self, images: Tensor) -> Parts:
+    def project(self, images: Tensor) -> Outputs:
         projection = self.network(images)[1]
         return {"projection": projection.detach(), "scores": self.predictor(projection)}
 
-    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+    def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         terms = []
         for index in range(2):
             assigned = self._assigned(views[index]["scores"].detach(), index, step)
@@ -77,7 +77,7 @@ class SwAV(TwoViews):
             terms += [soft_cross_entropy(assigned, view["scores"] / self.options.temperature) for view in others]
         return {"swav": torch.stack(terms).mean()}
 
-    def update_bank(self, views: Sequence[Parts], step: int) -> None:
+    def update_bank(self, views: Sequence[Outputs], step: int) -> None:
         for queue, view in zip(self.queues, views, strict=False):  # smaller views have none
             queue.push(view["projection"], step)  # pyright: ignore[reportCallIssue]
 

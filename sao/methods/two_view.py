@@ -22,7 +22,7 @@ SYMMETRIC = Augmentation(crop=0.08, jitter=(0.8, 0.8, 0.8, 0.2), grey=0.2, blur=
 WEAKER = Augmentation(crop=0.08, jitter=(0.4, 0.4, 0.2, 0.1), grey=0.2, flip=True)
 WEAKER_SOLARISED = WEAKER.model_copy(update={"solarise": 0.2})
 
-Parts = dict[str, Tensor]  # what a loss needs of a view, by name: (n, anything)
+Outputs = dict[str, Tensor]  # of the networks for a view, by name, as a loss needs them: (n, anything)
 
 
 class ViewsOptions(MethodOptions):
@@ -58,7 +58,7 @@ class TwoViews(Method):
     # --- what a method says ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+    def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         """Weighted terms of the global batch, from the rows that `project` made of each view.
 
         Parameters take part in `project` alone: here every process would add their whole gradient.
@@ -68,14 +68,14 @@ class TwoViews(Method):
         """One of the views of this process's rows of the batch."""
         return self.views[index](inputs, self.seed, f"view {index}", step, self.batch)
 
-    def project(self, images: Tensor) -> Parts:
+    def project(self, images: Tensor) -> Outputs:
         """What the losses need of this process's rows of a view.
 
         Whether it collapses is seen in `diagnosed`, or else in the `projection`.
         """
         return {"projection": self.network(images)[1]}
 
-    def update_bank(self, views: Sequence[Parts], step: int) -> None:
+    def update_bank(self, views: Sequence[Outputs], step: int) -> None:
         """After the update, what the next steps need of this one."""
 
     # --- the step ----------------------------------------------------------------------------------------------------
@@ -89,18 +89,18 @@ class TwoViews(Method):
         self.update_bank([{name: rows.detach() for name, rows in view.items()} for view in views], step)
         return scalars
 
-    def _gathered(self, inputs: Tensor, step: int) -> list[Parts]:
+    def _gathered(self, inputs: Tensor, step: int) -> list[Outputs]:
         """What was made of every view of the global batch. Each passes alone: a BatchNorm takes the moments of one view."""
-        made: list[Parts] = []
+        made: list[Outputs] = []
         for index in range(len(self.views)):
             images = self.view(index, inputs, step)
             with self.autocast(images) as called:
                 made.append({name: rows.to(images.dtype) for name, rows in called(self.project)(images).items()})
         # All that belongs to an image travels side by side: one row of the message for each row of the batch.
-        rows = [rows for parts in made for rows in parts.values()]
+        rows = [rows for outputs in made for rows in outputs.values()]
         message = distributed.gather(torch.cat(rows, dim=1), self.batch)
-        columns = iter(message.split([part.shape[1] for part in rows], dim=1))
-        return [{name: next(columns) for name in parts} for parts in made]
+        columns = iter(message.split([one.shape[1] for one in rows], dim=1))
+        return [{name: next(columns) for name in outputs} for outputs in made]
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ def rising_to_1(first: float, step: int, steps: int) -> float:
     return 1 - (1 - first) * (math.cos(math.pi * step / steps) + 1) / 2
 
 
-def cross_views(views: Sequence[Parts]) -> list[tuple[Parts, Parts]]:
+def cross_views(views: Sequence[Outputs]) -> list[tuple[Outputs, Outputs]]:
     """Each of the first two views with every view but itself."""
     return [(one, other) for index, one in enumerate(views[:2]) for place, other in enumerate(views) if place != index]
 

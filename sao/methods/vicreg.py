@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from sao.config.types import NonNegativeFloat, PositiveInt
 from sao.methods.base import Context, Scalars
 from sao.methods.encoders import encoder_for
-from sao.methods.two_view import Parts, TwoViews, ViewsOptions
+from sao.methods.two_view import Outputs, TwoViews, ViewsOptions
 from sao.networks import ProjectionHead
 
 FLAT = 1e-4  # added to the variance of a feature, which may be the same in all samples
@@ -40,7 +40,7 @@ class VICReg(TwoViews):
         super().__init__(encoder, ProjectionHead([encoder.feature_size, size, size, size]), options, context)
         self.options = options
 
-    def losses(self, views: Sequence[Parts], step: int) -> Scalars:
+    def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         one, other = (view["projection"] for view in views)
         options = self.options
         apart = options.invariance * F.mse_loss(one, other)

@@ -59,8 +59,8 @@ def save(folder: Path, method: Method, step: int, keep: int) -> Path:
     return target
 
 
-def save_part(folder: Path, tensors: dict[str, Tensor], step: int, uses: Sequence[str], half: bool) -> None:
-    """A checkpoint of that alone what these uses of a method read; half: floating-point numbers in half of the bits."""
+def save_some(folder: Path, tensors: dict[str, Tensor], step: int, uses: Sequence[str], half: bool) -> None:
+    """A checkpoint with only the weights that these uses need; `half` stores floats in half precision."""
     target = folder / _name(step)
     kept = {name: value.half() if half and value.is_floating_point() else value for name, value in tensors.items()}
     with written_folder(target, folder.parent) as temporary:
@@ -71,7 +71,7 @@ def save_part(folder: Path, tensors: dict[str, Tensor], step: int, uses: Sequenc
 
 
 def uses_of(path: Path) -> list[str] | None:
-    """What a part of a checkpoint can be used for; None for a whole one."""
+    """The uses of a checkpoint that holds some weights; None for a whole one."""
     return _explained(path, lambda: _state(path).get("uses"))
 
 

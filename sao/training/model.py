@@ -38,39 +38,39 @@ def check_feature(name: str) -> None:
 class Model:
     """The learner of a run at its latest checkpoint, ready to use; it holds none of the training data.
 
-    Of a method that was loaded, only what its uses need comes into memory.
+    Of a loaded method only the weights that its uses need come into memory.
     """
 
     def __init__(
-        self, config: Config, facts: DataFacts, method: Method | None, step: int, parts: PartialMethod | None = None
+        self, config: Config, facts: DataFacts, method: Method | None, step: int, partial: PartialMethod | None = None
     ) -> None:
         self.config, self.facts, self.step = config, facts, step
-        self._method, self._parts = None if method is None else method.eval(), parts
+        self._method, self._partial = None if method is None else method.eval(), partial
         self._clusters: SphericalKMeans | None = None
 
     @property
-    def parts(self) -> PartialMethod | None:
+    def partial(self) -> PartialMethod | None:
         """The checkpoint that it came from, where it came from one."""
-        return self._parts
+        return self._partial
 
     @property
     def method(self) -> Method:
-        """The whole method, with what it needs to learn on."""
+        """The whole method, with optimisers and all that training needs."""
         if self._method is None:
-            assert self._parts is not None
-            self._method = self._parts.whole
+            assert self._partial is not None
+            self._method = self._partial.whole
         return self._method
 
     def method_for(self, use: Use) -> Method:
         """The method, with only the weights that this use needs."""
         if self._method is not None:
             return self._method
-        assert self._parts is not None
-        return self._parts.ready_for(use)
+        assert self._partial is not None
+        return self._partial.ready_for(use)
 
     @property
     def device(self) -> torch.device:
-        return self._parts.device if self._parts is not None else next(self.method.parameters()).device
+        return self._partial.device if self._partial is not None else next(self.method.parameters()).device
 
     def embed(
         self, x: Any, feature: FeatureName = "backbone", chunk: int = 256, progress: Callable[[int, int], None] | None = None

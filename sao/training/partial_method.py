@@ -1,4 +1,4 @@
-"""A method of which only that is in memory what its use needs: to embed, no generator, no bank and no optimiser."""
+"""A method with only the weights in memory that its use needs: to embed, no generator, no bank and no optimiser."""
 
 import copy
 import re
@@ -17,9 +17,9 @@ from sao.training.data_facts import DataFacts
 
 
 class PartialMethod:
-    """The method of a checkpoint, which has values only where a use needs them, as the method declares.
+    """The method of a checkpoint, with only the weights that its uses need, as the method declares them.
 
-    The rest is on torch's meta device. A method that cannot be built there (`outline` is None) is loaded whole.
+    Other weights are on torch's meta device. A method that cannot be built there (`outline` is None) is loaded whole.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class PartialMethod:
         self.outline, self.path, self.device = outline, path, device
         self._build, self._raw = build, raw
         self._ready: set[Use] = set()
-        self.uses = checkpoint.uses_of(path)  # of a copy that holds a part; None where everything is there
+        self.uses = checkpoint.uses_of(path)  # of a copy that holds some weights; None where all are there
         if outline is not None:
             there = {name: tuple(tensor.shape) for name, tensor in outline.state_dict().items()}
             self._stored = checkpoint.tensor_shapes(path)
@@ -45,7 +45,7 @@ class PartialMethod:
         return str(self.path.parents[1])
 
     def ready_for(self, use: Use) -> Method:
-        """The method, of which the tensors that this use needs have values."""
+        """The method, with only the weights that this use needs."""
         if self.uses is not None and use not in self.uses:
             raise InputError(f"{self._copy} is a copy for {', '.join(self.uses)}: it holds nothing for {use}")
         if self._partial is None:
@@ -110,7 +110,7 @@ class PartialMethod:
 def latest_method(
     config: Config, facts: DataFacts, checkpoints: Path, device: torch.device, raw: bool, report: Callable[[str], None]
 ) -> tuple[PartialMethod, int]:
-    """The method of the latest whole checkpoint, with nothing of it in memory yet, and the step."""
+    """The method of the latest whole checkpoint, with no weights in memory yet, and the step."""
 
     def build() -> Method:
         with warnings.catch_warnings():
