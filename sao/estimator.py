@@ -49,7 +49,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
 
     X is a table (n, d) of numbers, which is standardised, or square images (n, h, w[, c]) as uint8, 8 to 256 pixels a side.
     Images may also be a list of pictures or of paths, a data set of torch, torchvision or Hugging Face, or a table of pandas
-    with a column of paths; they are then cropped to squares and resized to a size that fits them.
+    with a column of paths. Such images are cropped to squares and resized.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
     steps : int or None, default=None
         Training steps; None chooses by the amount of data.
     feature : {"backbone", "embedding", "layers"}, default="backbone"
-        What `transform` returns: the features of the backbone, the unit embeddings that the objective sees, or the features
-        with the maps of every stage pooled to 2x2, which linear tasks gain from.
+        What `transform` returns: features of the backbone, unit embeddings as the objective sees them, or the features with the
+        maps of every stage pooled to 2x2. Linear tasks gain from the last.
     manifold : {"spectral", "umap"} or None, default=None
         Clusters by k-means, or groups that neighbours connect, of whatever shape; "umap" needs sao[manifold]. The features
         of the training samples are then kept, because `predict` asks the nearest ones.

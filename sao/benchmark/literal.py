@@ -1,9 +1,11 @@
 """The same step, arranged literally as the authors' code arranges it: the baseline that ours is measured against.
 
-Draws and updates are those of `Structural`, losses those of `sao.benchmark.reference`; the arrangement is the one described for
-the released code: contiguous layout and torch's own operators, a graph for every pass, the momentum encoder run for real and
-generated samples in both passes, the Jacobian by a forward pass of its own with vmap of jvp and one reverse pass more than
-needed, and D's parameters collecting gradients during the generator's pass.
+Draws and updates are those of `Structural`, losses those of `sao.benchmark.reference`. The arrangement
+follows the released code:
+- contiguous layout, torch's own operators, and a graph for every pass;
+- the momentum encoder embeds real and generated samples in both updates;
+- the Jacobian takes a forward pass of its own (vmap of jvp) and one reverse pass more than needed;
+- D's parameters collect gradients during the generator's update.
 """
 
 import torch

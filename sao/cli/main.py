@@ -235,8 +235,8 @@ def keep_freed_memory() -> None:
 def choose_how_threads_wait() -> None:
     """Let them spin for about a millisecond where the cores are idle, else sleep at once; before torch is loaded.
 
-    Alone on two cores, small steps are a quarter faster by it. But threads that spin take the core from the thread they wait
-    for as soon as another program is busy: two trainings at once were three times as slow, and without any limit ten times.
+    Alone on two cores, spinning makes small steps a quarter faster. Beside a busy program it takes the core from the thread
+    it waits for. Two trainings at once were three times as slow, and without any limit ten times.
     """
     if "OMP_WAIT_POLICY" in os.environ:
         return

@@ -1,6 +1,6 @@
 """Options that fit the data and the machine, each with its reason in one sentence; what a person set by hand stays.
 
-Every choice is a function of the data and the kind of machine, never of a stopwatch: two runs with one seed are the same run.
+Every choice is a function of the data and the kind of machine, never of time: two runs with one seed are the same run.
 """
 
 import math
@@ -30,7 +30,7 @@ PASSES, PASSES_OF_GANS = 100, 40  # of 1,800 clothes, 71 passes of ours gave les
 IMAGES_SEEN = 128_000  # at most, by a processor that nobody told how long
 # Of the encoder's stages on a processor, for images of fewer pixels a side than the first number.
 SMALL_WIDTHS = ((16, [32, 64, 128]), (24, [8, 32, 64, 128]), (64, [16, 32, 64, 128]), (math.inf, [8, 16, 32, 64, 128]))
-EARLY = 0.05  # the part of a run in which what is uncertain at first is left alone
+EARLY = 0.05  # of a run: as long as this, layers and queues that are unreliable at first are not used
 LONG = 2 * 3600.0  # seconds; what takes longer deserves a word of advice
 FLOATS_KEPT = 24  # activations that a step holds for each channel and position of a residual block, all derivatives included
 

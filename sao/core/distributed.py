@@ -1,8 +1,8 @@
 """Processes: rank, world size, and the few collectives the project needs; each is the identity in a single process.
 
 The convention for gradients: every process computes the same global loss from gathered embeddings, and owns its slice of the
-batch. So `gather` passes back the local slice only, `total` (used for batch moments, which touch everybody's samples) sums what
-comes back, and the sum of the parameter gradients over processes is the gradient of one process with the whole batch.
+batch. So the backward pass of `gather` returns the local slice only. That of `total`, for batch moments, sums over processes.
+The sum of the parameter gradients over processes is then the gradient of one process with the whole batch.
 """
 
 import itertools

@@ -61,7 +61,7 @@ def outputs_and_norms(
     """The function's outputs and the Jacobian norms of its samples, both with a graph, from one forward pass.
 
     This is how training shares that pass between the losses and the penalty: the tangents Jv travel through it beside the
-    values. The power iteration begins with the input directions `start`, or random ones; a part of a batch gets its part.
+    values. The power iteration begins with the input directions `start`, or random ones; a micro-batch gets its rows.
     Where x itself requires gradients, they can be taken of both.
     """
     _check_arguments(x, steps)

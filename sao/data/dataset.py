@@ -213,9 +213,8 @@ def usable_rows(values: np.ndarray) -> np.ndarray:
 class Standardiser:
     """x → factor · (x − mean) / std on the kept columns, with training statistics; stored with a run to embed new rows.
 
-    `factor` sets the length scale: with the Jacobian's norm held near 1 the discriminator cannot tell apart points whose
-    distance is small against 1 (design: "The Lipschitz target is a length scale"), so rows are spread until the
-    median distance between two of them is `length_scale`.
+    `factor` sets the length scale: it makes the median distance of two rows `length_scale`. With a Jacobian norm near 1 the
+    discriminator cannot separate points at distances far below 1 (design: "The Lipschitz target is a length scale").
     """
 
     columns: tuple[str, ...]

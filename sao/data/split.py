@@ -112,8 +112,8 @@ def by_class(labels: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndar
 def held_out_rows(n: int, labels: np.ndarray | None, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Ascending training and held-out rows: a function of (seed, n), and of the labels if there are any.
 
-    Rows are shuffled, brought together by class, and taken at even steps from a random start: every class gives its share
-    to within one sample, and one that would lose its last training sample keeps it.
+    Rows are shuffled, sorted by class, and taken at even steps from a random start. So every class gives its fraction to within
+    one sample. A class never loses its last training sample.
     """
     if not 0 < fraction < 1:
         raise InputError(f"held_out {fraction} is not possible: give a fraction between 0 and 1, such as 0.1")

@@ -1,7 +1,6 @@
 """The one evaluator: validation, the table at the end of a run, `sao eval` and the tables of the paper all call it.
 
-What is compared is measured on the same rows: the learnt features, and as baselines the raw inputs, their PCA and the
-features of the untrained network.
+All are measured on the same rows: the learnt features, and as baselines raw inputs, their PCA and the untrained network.
 """
 
 from collections.abc import Callable, Mapping

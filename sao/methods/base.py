@@ -1,4 +1,4 @@
-"""What the engine knows of a learner: it makes one step on a batch, and turns samples into features."""
+"""The interface of a method: it makes one training step on a batch, and turns samples into features."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -57,20 +57,20 @@ class MethodOptions(Strict, ABC):
     """The options of one method, which know how to build it."""
 
     name: str
-    encoders: ClassVar[tuple[str, ...] | None] = None  # those that it can use; None: every general one; empty: only its own
-    generates: ClassVar[bool] = False  # whether what it builds is Generative
+    encoders: ClassVar[tuple[str, ...] | None] = None  # encoders that it can use; None: every general one; empty: only its own
+    generates: ClassVar[bool] = False  # whether it builds a Generative method
 
     @classmethod
     def can_use(cls, encoder: type[AnyEncoderOptions]) -> bool:
         return encoder.general if cls.encoders is None else encoder.model_fields["name"].default in cls.encoders
 
     def with_runs(self, read: "Callable[[str], OtherRun]") -> Self:
-        """The options with what is in the folders of other runs that they name, each of which `read` opens."""
+        """The options, completed from the folders of other runs that they name; `read` opens one."""
         return self
 
     @abstractmethod
     def build(self, context: Context) -> "Method":
-        """The method at step 0; what it draws for its weights comes from torch's default generator, which is seeded."""
+        """The method at step 0; its weights are drawn from torch's default generator, which is seeded."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class TrainingData(Protocol):
 
 
 class Method(nn.Module, ABC):
-    """A learner: its state is its parameters and buffers, and its optimisers'."""
+    """Networks and optimisers; their state is the whole state of a run."""
 
     needs_labels = False
     optimisers: dict[str, Optimizer]
@@ -104,10 +104,10 @@ class Method(nn.Module, ABC):
     cycle = 1  # steps after which the kind of work repeats, where not all steps do the same
     may_collapse: ClassVar[bool] = False  # whether a run says so where its network answers everything alike
     uniform_losses: Mapping[str, float] | None = None  # values at which a logged loss means: all outputs are alike
-    # The networks and buffers, by name, that `features` and `embeddings` use, so that others need not be loaded; "": all.
+    # Names of the networks and buffers that `features` and `embeddings` need; others are not loaded. "": all.
     features_with: tuple[str, ...] = ("",)
     embeddings_with: tuple[str, ...] | None = None  # None: the same as for the features
-    own_clusters: int | None = None  # into how many it divides samples by itself, where it does
+    own_clusters: int | None = None  # number of clusters, where the method makes clusters of its own
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,22 +138,22 @@ class Method(nn.Module, ABC):
         self.compiled = True
 
     def begin(self, learner_of: "Callable[[str], tuple[Method, int]]") -> None:
-        """Before the first step of a run: take what it needs of others; `learner_of` opens one, and says how far it is."""
+        """Before the first step of a run: take over weights of other runs. `learner_of` opens one and returns its step."""
 
     def refresh(self, data: TrainingData, step: int) -> None:
-        """Before each step: whatever needs more of the data than a batch. It must follow from the state and the step alone."""
+        """Before each step: work that needs more data than a batch. Its result must depend on the state and the step alone."""
 
     def training_step(self, batch: Batch, step: int) -> Scalars:
-        """A step in which no optimiser uses a loss or a gradient that is not finite.
+        """One training step; no optimiser uses a loss or a gradient that is not finite.
 
-        Nobody waits for the device to find that out; who keeps or logs anything asks `check_finite` first.
+        The check does not wait for the device. Whoever saves or logs calls `check_finite` first.
         """
         self.health.step = step
         return self.step(batch, step)
 
     @abstractmethod
     def step(self, batch: Batch, step: int) -> Scalars:
-        """Learn from this process's rows of the global batch of a step; return detached scalars to log.
+        """Train on this process's rows of the global batch; return detached scalars to log.
 
         Nothing is read from the device here; see docs/extending.md.
         """
@@ -176,7 +176,7 @@ class Method(nn.Module, ABC):
         return with_stages(self, self.features, inputs)
 
     def tensors_for(self, use: Use) -> dict[str, Tensor]:
-        """The parameters and buffers that a use needs, as the method declares them."""
+        """The parameters and buffers that this use needs, as the method declares them."""
         declared = self.features_with
         if use == "decode":
             maker = generative(self)
@@ -216,9 +216,9 @@ class Method(nn.Module, ABC):
                 child.network.load_state_dict(getattr(self, name.removeprefix("ema_")).state_dict())
 
     def update(self, name: str, losses: Scalars, diagnostics: Scalars) -> Scalars:
-        """Step an optimiser with the gradients of all processes, unless a term is not finite; the scalars to log.
+        """Step an optimiser with the gradients of all processes, unless a term is not finite; return the scalars to log.
 
-        The optimiser leaves everything as it is where its `found_inf` is 1; nobody reads that.
+        The optimiser changes nothing where its `found_inf` is 1. The host does not read it.
         """
         optimiser = self.optimisers[name]
         parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
@@ -244,7 +244,7 @@ class Generative(Method):
     """A method that also makes samples: `decode` turns normal draws into inputs."""
 
     latent_shape: tuple[int, ...]
-    decodes_with: ClassVar[tuple[str, ...]]  # that `decode` uses, by name; not a part of one of them
+    decodes_with: ClassVar[tuple[str, ...]]  # names of the networks and buffers that `decode` needs, each whole
 
     @abstractmethod
     def decode(self, latents: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""BigBiGAN: an encoder learns to invert the generator, because the discriminator sees images together with their latents.
+"""BigBiGAN: an encoder learns to invert the generator, because the discriminator sees pairs of images and latents.
 
 Pairs of a real image and what the encoder makes of it stand against pairs of a generated image and the latent it came from.
 """

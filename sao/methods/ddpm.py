@@ -1,4 +1,4 @@
-"""DDPM: a network learns to tell the noise in a noised image. So it makes images of noise, and has features on the way."""
+"""DDPM: a network is trained to predict the noise in a noised image. It turns noise into images, and its maps are features."""
 
 from functools import partial
 from typing import Annotated, ClassVar, Literal
@@ -75,7 +75,7 @@ class DDPM(Generative):
         noise = torch.randn(1, *context.shape, generator=generator, device="cpu")
         self.register_buffer("feature_noise", noise, persistent=False)
 
-    # --- learning ----------------------------------------------------------------------------------------------------
+    # --- training ----------------------------------------------------------------------------------------------------
 
     def step(self, batch: Batch, step: int) -> Scalars:
         images = self.augmentation(batch.inputs, self.seed, "ddpm", step, self.batch)

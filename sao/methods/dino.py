@@ -29,7 +29,7 @@ class WarmUp(Strict):
     """A sharper teacher at the start, against a collapse to equal outputs."""
 
     temperature: PositiveFloat = Field(default=0.04, description="of the teacher in the first epoch")
-    epochs: PositiveInt = Field(default=50, description="passes over the data in which it rises")
+    epochs: PositiveInt = Field(default=50, description="epochs of its linear warm-up")
 
 
 class Optimiser(ViewsOptimiser):
@@ -56,7 +56,7 @@ class Options(TeacherOptions):
     teacher_temperature: PositiveFloat = Field(default=0.07, description="of the teacher's outputs, which are sharper")
     warm_up: WarmUp | None = Field(default=None, description="of the teacher's temperature; null: none")
     centre_decay: Decay = Field(default=0.9, description="of the mean output, which is subtracted from the teacher's")
-    frozen_epochs: NonNegativeFloat = Field(default=1.0, description="passes over the data before the last layer is learnt")
+    frozen_epochs: NonNegativeFloat = Field(default=1.0, description="epochs before the last layer is trained")
     hidden_size: PositiveInt = Field(default=2048, description="units of the two layers behind the features")
     projection_size: PositiveInt = Field(default=256, description="numbers in a projection, before the last layer")
 

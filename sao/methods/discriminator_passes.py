@@ -1,8 +1,8 @@
-"""Passes of a discriminator: in micro-batches, with a graph or without, with the norms of its Jacobians or without.
+"""Passes of a discriminator: in micro-batches, with or without a graph, with or without Jacobian norms.
 
-D's samples do not interact. So the gradient of a loss of the whole batch is first taken with respect to D's outputs; then each
-micro-batch sends its rows of that gradient back. The last micro-batch keeps its graph until then, the others are embedded
-again. A batch that fits memory is a list of one micro-batch, and is embedded once.
+D's samples do not interact. So the gradient of the loss is first taken at D's outputs for the whole batch. Then each micro-
+batch sends its rows of that gradient back. The last micro-batch keeps its graph until then, the others are embedded again. A
+batch that fits memory is a list of one micro-batch, and is embedded once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -121,7 +121,7 @@ class DiscriminatorPasses(Generative):
         return [slice(start, start + size) for start in range(0, len(inputs), size)]
 
     def in_micro_batches(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        """The function of all inputs, of a micro-batch at a time."""
+        """The function of all inputs, one micro-batch at a time."""
         return torch.cat([function(inputs[rows]) for rows in self._micro_batches(inputs)])
 
     @contextmanager

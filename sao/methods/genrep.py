@@ -1,7 +1,7 @@
-"""GenRep: a contrastive learner that sees nothing but what a generator makes; two views are images of adjacent latents.
+"""GenRep: contrastive learning on generated images alone; two views are images of adjacent latents.
 
-The generator is that of another run, which is only read. Its networks become part of this run's state before the first step, so
-that its checkpoints need nothing of the other run any more.
+The generator comes from another run, which is only read. Its networks become state of this run before the first step, so
+checkpoints do not need the other run.
 """
 
 import json
@@ -138,7 +138,7 @@ def truncated_rows(
 
 
 def recorded(other: OtherRun) -> str:
-    """All that is needed to build its networks again, as text."""
+    """The configuration that rebuilds its networks, as text."""
     if not other.method.generates:
         raise InputError(f"{other.folder} is a run of method {other.method.name}, which makes no samples: name another run")
     encoder = None if other.encoder is None else other.encoder.model_dump(mode="json")
@@ -146,7 +146,7 @@ def recorded(other: OtherRun) -> str:
 
 
 def _rebuilt(source: str, context: Context) -> Generative:
-    """The learner of the other run as it was before its first step."""
+    """The method of the other run before its first step."""
     from sao.methods import ENCODERS, METHODS
 
     try:
@@ -166,7 +166,7 @@ def _rebuilt(source: str, context: Context) -> Generative:
 
 
 def for_decoding(maker: Generative) -> Generative:
-    """The learner without what `decode` does not need: what is left does not learn any more."""
+    """The method with only the networks that `decode` needs, frozen."""
     for name in [*maker._modules, *maker._buffers]:
         if name not in maker.decodes_with:
             delattr(maker, name)

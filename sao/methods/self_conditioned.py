@@ -1,7 +1,7 @@
 """The self-conditioned GAN: a class-conditional GAN whose classes are clusters of its own discriminator's features.
 
-Every now and then the discriminator is copied, some of the training images are clustered in the features of the copy, and the
-clusters get the names of the old ones that they are most like. In between the copy says to which cluster an image belongs.
+Every `recluster_every` steps the discriminator is copied, and some training images are clustered by the features of the copy.
+New clusters take the numbers of the old ones they match best. In between the copy assigns images to clusters.
 """
 
 import copy

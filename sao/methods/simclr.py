@@ -30,7 +30,7 @@ class SimCLR(TwoViews):
     def __init__(self, options: Options, context: Context) -> None:
         modules = import_lightly(options.name)
         encoder = encoder_for(context.encoder, context.shape)
-        # Without BatchNorm: lightly's takes its moments from one process's part of the batch.
+        # Without BatchNorm: lightly's takes its moments from the rows of one process.
         sizes = encoder.feature_size, options.hidden_size, options.projection_size
         super().__init__(encoder, modules.SimCLRProjectionHead(*sizes, batch_norm=False), options, context)
         self.temperature = options.temperature

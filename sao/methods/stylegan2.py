@@ -1,7 +1,8 @@
 """StyleGAN2 with adaptive augmentation, in the configuration that its authors use for CIFAR-10.
 
-The discriminator only ever sees augmented images, real or generated. How often each transformation happens, p, rises while its
-scores of real images are too sure and falls while they are not, so that transformations cannot leak into what is generated.
+The discriminator sees augmented images only, real or generated. The probability p of each transformation rises while it
+overfits (its scores of real images are too confident) and falls otherwise. So transformations do not leak into generated
+images.
 """
 
 from typing import ClassVar, Literal

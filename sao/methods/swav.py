@@ -32,11 +32,11 @@ class Options(ViewsOptions):
     epsilon: PositiveFloat = Field(default=0.05, description="how soft assignments are; lower it where the loss stays at ln K")
     sinkhorn_steps: PositiveInt = Field(default=3, description="how often prototypes and samples are evened out in turn")
     prototypes: PositiveInt = Field(default=3000, description="K")
-    frozen_epochs: NonNegativeFloat = Field(default=2.0, description="passes over the data before prototypes are learnt")
+    frozen_epochs: NonNegativeFloat = Field(default=2.0, description="epochs before prototypes are trained")
     queue: Annotated[Int, Field(ge=0)] = Field(
         default=3840, description="past projections of each view that are assigned with a batch; 0: none"
     )
-    queue_epochs: NonNegativeFloat = Field(default=50.0, description="passes over the data before the queue is used")
+    queue_epochs: NonNegativeFloat = Field(default=50.0, description="epochs before the queue is used")
     hidden_size: PositiveInt = Field(default=2048, description="units between features and projection")
     projection_size: PositiveInt = Field(default=128, description="numbers in a projection")
 

@@ -42,7 +42,7 @@ class TwoViews(Method):
     def __init__(
         self, encoder: Encoder, head: nn.Module, options: ViewsOptions, context: Context, predictor: nn.Module | None = None
     ) -> None:
-        """A predictor is what else is trained, on top of the projections that the head makes."""
+        """A predictor is trained on top of the head's projections."""
         super().__init__()
         self.network = Discriminator(encoder, head)
         self.predictor = nn.Identity() if predictor is None else predictor
@@ -59,9 +59,9 @@ class TwoViews(Method):
 
     @abstractmethod
     def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
-        """Weighted terms of the global batch, from the rows that `project` made of each view.
+        """Weighted terms of the global batch, from the outputs of `project` for each view.
 
-        Parameters take part in `project` alone: here every process would add their whole gradient.
+        Parameters are used in `project` alone: here every process would add their whole gradient.
         """
 
     def view(self, index: int, inputs: Tensor, step: int) -> Tensor:
@@ -69,14 +69,14 @@ class TwoViews(Method):
         return self.views[index](inputs, self.seed, f"view {index}", step, self.batch)
 
     def project(self, images: Tensor) -> Outputs:
-        """What the losses need of this process's rows of a view.
+        """Outputs for this process's rows of a view.
 
-        Whether it collapses is seen in `diagnosed`, or else in the `projection`.
+        The collapse diagnostic reads `diagnosed`, or else `projection`.
         """
         return {"projection": self.network(images)[1]}
 
     def update_bank(self, views: Sequence[Outputs], step: int) -> None:
-        """After the update, what the next steps need of this one."""
+        """After the update: push outputs that later steps need."""
 
     # --- the step ----------------------------------------------------------------------------------------------------
 
@@ -90,13 +90,13 @@ class TwoViews(Method):
         return scalars
 
     def _gathered(self, inputs: Tensor, step: int) -> list[Outputs]:
-        """What was made of every view of the global batch. Each passes alone: a BatchNorm takes the moments of one view."""
+        """Outputs for every view of the global batch. Each view passes alone: a BatchNorm takes the moments of one view."""
         made: list[Outputs] = []
         for index in range(len(self.views)):
             images = self.view(index, inputs, step)
             with self.autocast(images) as called:
                 made.append({name: rows.to(images.dtype) for name, rows in called(self.project)(images).items()})
-        # All that belongs to an image travels side by side: one row of the message for each row of the batch.
+        # All outputs of an image travel in one row of one message.
         rows = [rows for outputs in made for rows in outputs.values()]
         message = distributed.gather(torch.cat(rows, dim=1), self.batch)
         columns = iter(message.split([one.shape[1] for one in rows], dim=1))
@@ -176,7 +176,7 @@ def nt_xent(one: Tensor, other: Tensor, temperature: float) -> Tensor:
 
 
 def soft_cross_entropy(targets: Tensor, logits: Tensor) -> Tensor:
-    """Mean over the batch; targets (n, k) are shares that sum to 1."""
+    """Mean over the batch; targets (n, k) are probabilities."""
     return -(targets * logits.log_softmax(1)).sum(1).mean()
 
 

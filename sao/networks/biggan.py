@@ -30,8 +30,8 @@ _FALLING = _MULTIPLIERS | {1: [(4, 2)], 2: [(4, 2), (2, 1)], 3: [(4, 4), (4, 2),
 class Generator(ImageNetwork):
     """Latents (n, latent_size) → images (n, channels, size, size) in [-1, 1].
 
-    The defaults are the paper's 32x32 network. Any size from 8 to 256 works: the image grows by doublings from a start of
-    4 to 8 pixels, and what is too much at the border is cut off.
+    The defaults are the paper's 32x32 network. Any size from 8 to 256 works: the image doubles from a start of 4 to 8
+    pixels, and its border is cut off where it is too large.
 
     With `recompute` (activation checkpointing) a layer stores its input only and works in chunks of the batch. That takes less
     than half of the memory of a training pass. Images, gradients and statistics are the same.

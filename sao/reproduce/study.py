@@ -30,8 +30,8 @@ from sao.training.trainer import train_run
 class Study:
     """What is asked for of a table. Learning rates are searched for where rows have a choice, unless `search` is off.
 
-    Each data set is searched on its own, or all take the rates that were found on `search_on`; `scores` are those of a
-    search that was made before, and then nothing is searched.
+    Each data set is searched on its own, or all take the rates found on `search_on`. With the `scores` of an earlier search,
+    nothing is searched.
     """
 
     table: Table

@@ -65,7 +65,7 @@ PAPER_SCALE: Mapping[str, Mapping[str, Recipe]] = {
 # At the scale of a processor: narrow heads, AdamW, and crops that leave something to be seen of 16x16 pixels. Each makes as
 # many steps as take about three minutes of one core.
 RATES = ("3e-4", "1e-3", "3e-3")
-_SELDOM = {"log.evaluate_every": "500"}  # a look at a run takes as long as 40 steps of these learners
+_SELDOM = {"log.evaluate_every": "500"}  # a validation takes as long as 40 steps of these methods
 _CPU = {"train.batch": "128", "train.schedule": "cosine", **_SELDOM}
 _HEADS = _method({"hidden_size": "256", "projection_size": "64", "view.crop": "0.2"})
 _STRONG = {"view.jitter": "[0.4, 0.4, 0.4, 0.1]", "view.blur": "0"}

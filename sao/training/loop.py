@@ -1,5 +1,8 @@
-"""The loop: batch, step, log, evaluate, checkpoint. Killed at any moment, it goes on from the last checkpoint as if nothing
-had happened, because every random draw is a function of the step and the checkpoint holds everything else."""
+"""The loop: batch, step, log, evaluate, checkpoint.
+
+Killed at any moment, it goes on from the last checkpoint with bit-equal results. Every random draw is a function of the step,
+and the checkpoint holds everything else.
+"""
 
 import os
 import signal

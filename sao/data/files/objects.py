@@ -86,7 +86,7 @@ def holds_pictures(data: Any) -> bool:
 
 
 def pictures_of(data: Any, shape: Sequence[int] | None = None, fit: Fit = "crop") -> tuple[np.ndarray, list[str]]:
-    """uint8 (n, h, w, c) of such an object, in the shape (c, h, w) of a network or in one that fits them; and what was done.
+    """The images of such an object, uint8 (n, h, w, c), in the given shape (c, h, w) or one that fits them; and notes.
 
     Every image is needed: one that cannot be read is an error.
     """

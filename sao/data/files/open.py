@@ -1,8 +1,8 @@
 """From a name, a path or an object to data: the one door through which commands, estimator and studies come.
 
-Whatever it is (a folder or archive of images, a list or table of them, an array, a table of numbers), bad items are skipped and
-named. A path that a person wrote, in a list or in Python, may lead anywhere; one that stands in a folder, archive or table may
-not leave it, because those may come from a stranger.
+It opens folders and archives of images, lists and tables of them, arrays, and tables of numbers. Bad items are skipped and
+named. A path that a person wrote, in a list or in Python, may lead anywhere. A path inside a folder, archive or table may not
+leave it, because those may come from a stranger.
 """
 
 import os

@@ -60,8 +60,8 @@ def update_moments(x: Tensor, running_mean: Tensor, running_var: Tensor, momentu
 class _BatchNorm(torch.autograd.Function):
     """y = gain · x̂ + bias with x̂ = scale (x − mean).
 
-    The moments are functions of x too: dx = scale (g − mean(g) − x̂ mean(g x̂)) with g = gain · dy, the means over the batch of
-    all processes.
+    The moments are functions of x too: dx = scale (g − mean(g) − x̂ mean(g x̂)) with g = gain · dy. The means are over the
+    global batch.
     """
 
     @staticmethod

@@ -11,8 +11,8 @@ from sao.networks.cpu.convolution import sum_of_patches
 def to_images(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A 3x3 convolution from many channels to one or three.
 
-    The library's kernels waste most of their width on so few outputs; here each position is first multiplied into the 3x3
-    patch that it contributes to, and the patches are summed where they overlap.
+    The library's kernels waste most of their width on so few outputs. Here each position is multiplied into its 3x3 patch of
+    the result, and overlapping patches are summed.
     """
     if torch.is_autocast_enabled("cpu"):
         return F.conv2d(x, weight, bias, padding=1)
