@@ -1,6 +1,7 @@
 """The one evaluator: validation, the table at the end of a run, `sao eval` and the tables of the paper all call it.
 
-All are measured on the same rows: the learnt features, and as baselines raw inputs, their PCA, the untrained network and, of images, k-means patches. A pretrained network is a reference beside them.
+All are measured on the same rows: the learnt features, and as baselines raw inputs, their PCA, the untrained network and, of
+images, k-means patches. A pretrained network is a reference beside them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

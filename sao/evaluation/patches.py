@@ -44,9 +44,7 @@ class Patches:
     centroids: Tensor  # (k, q)
 
     @classmethod
-    def fit(
-        cls, images: Rows, rows: np.ndarray, centroids: int = CENTROIDS[0], seed: int = 0, size: int = PATCH
-    ) -> "Patches":
+    def fit(cls, images: Rows, rows: np.ndarray, centroids: int = CENTROIDS[0], seed: int = 0, size: int = PATCH) -> "Patches":
         """Learn whitening and centroids from random patches of these rows; few patches give fewer centroids."""
         size = min(size, *images.shape[1:3])
         step = max(1, -(-(min(images.shape[1:3]) - size + 1) // POSITIONS))

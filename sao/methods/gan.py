@@ -62,7 +62,7 @@ class Side(NamedTuple):
 
 class Adversarial(DiscriminatorPasses):
     features_with = ("ema_discriminator.network.encoder",)
-    embeddings_with = ("ema_discriminator.network.encoder", "average_discriminator.network.head")
+    embeddings_with = ("ema_discriminator.network.encoder", "ema_discriminator.network.head")
     decodes_with: ClassVar[tuple[str, ...]] = ("ema_generator",)
     zero_sum = False  # whether D's losses, as functions of the generated samples, are those of G with the sign turned
 

@@ -17,7 +17,7 @@ from sao.data.files.objects import holds_pictures, readable
 from sao.data.files.open import open_for_embedding
 from sao.errors import InputError
 from sao.evaluation.budget import Budget
-from sao.evaluation.evaluator import Evaluation, SUMMARISED, measure, representations, weights_used
+from sao.evaluation.evaluator import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.evaluation.extract import extract
 from sao.evaluation.html import table
 from sao.evaluation.kmeans import SphericalKMeans, best_kmeans

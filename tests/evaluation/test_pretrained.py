@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from sao.evaluation.evaluator import LEARNT, PATCHES, Plan, representations
+from sao.evaluation.evaluate import measure
 
 from sao.data.dataset import Images
 from sao.errors import InputError
 from sao.evaluation import pretrained as module
 from sao.evaluation.budget import Budget, OutOfTime
-from sao.evaluation.evaluate import LEARNT, PATCHES, Plan, measure, representations
 from sao.evaluation.extractors import efficientnet_lite0
 from sao.evaluation.pretrained import LITE0, Pretrained, pretrained
 from sao.evaluation.result import Metric, accuracy
