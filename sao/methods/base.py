@@ -208,8 +208,8 @@ class Method(nn.Module, ABC):
 
     def followers(self) -> dict[str, str]:
         """The networks that follow another: how names of their tensors begin → how those of what they follow begin."""
-        averages = [name for name, child in self.named_children() if isinstance(child, MovingAverage)]
-        return {f"{name}.network.": f"{name.removeprefix('average_')}." for name in averages}
+        averages = [name for name, child in self.named_children() if isinstance(child, EMA)]
+        return {f"{name}.network.": f"{name.removeprefix('ema_')}." for name in averages}
 
     def use_raw_weights(self) -> None:
         """Let features and samples come from the trained networks themselves instead of their EMAs."""

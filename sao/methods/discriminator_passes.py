@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 from sao.core import distributed
 from sao.core.jacobian import outputs_and_norms
 from sao.methods.base import Generative
-from sao.methods.compiled import Function, as_it_is
+from sao.methods.compiled import Function, identity
 from sao.networks import Discriminator
 
 
@@ -120,7 +120,7 @@ class DiscriminatorPasses(Generative):
             """What else D makes is noted beside: the last call is that whose outputs have the graph."""
             nonlocal features, local
             with record_function("phase/discriminator forward"):
-                found, embeddings, local = self._outputs(as_it_is, inputs)
+                found, embeddings, local = self._outputs(identity, inputs)
             features, local = unpack_dual(found).primal.detach(), unpack_dual(local).primal  # tangents travel with them
             return embeddings
 

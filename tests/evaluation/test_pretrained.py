@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from sao.evaluation.evaluator import LEARNT, PATCHES, Plan, representations
-from sao.evaluation.evaluate import measure
 
 from sao.data.dataset import Images
 from sao.errors import InputError
 from sao.evaluation import pretrained as module
 from sao.evaluation.budget import Budget, OutOfTime
+from sao.evaluation.evaluator import LEARNT, PATCHES, Plan, measure, representations
 from sao.evaluation.extractors import efficientnet_lite0
 from sao.evaluation.pretrained import LITE0, Pretrained, pretrained
 from sao.evaluation.result import Metric, accuracy
@@ -182,7 +181,7 @@ def test_the_verdict_says_when_a_pretrained_network_is_the_better_choice(theirs,
     metrics += [right(share, f"pretrained/{name}") for share, name in zip(theirs, names, strict=True)]
     verdict = verdict_of(metrics)
     assert verdict.better is True  # than what is cheap and unlabelled
-    assert verdict.sentence.startswith("Yes, this embedding is better than doing nothing (the best of raw):")
+    assert verdict.sentence.startswith("Yes, this embedding is better than the baselines (the best of raw):")
     assert said in verdict.sentence
 
 

@@ -216,7 +216,7 @@ def test_the_local_head_is_there_only_where_it_is_asked_for():
     """Nor are the other weights other ones: the local head is drawn after what the discriminator has anyway."""
     plain, local = structural(), structural(method__local_weight=1, method__local_size=5)
     added = {name for name in local.state_dict() if name not in plain.state_dict()}
-    assert {name.rpartition(".local_head.")[0] for name in added} == {"discriminator", "average_discriminator.network"}
+    assert {name.rpartition(".local_head.")[0] for name in added} == {"discriminator", "ema_discriminator.network"}
     assert local.state_dict()["discriminator.local_head.output.weight"].shape == (5, 4)  # of the last stage but one
     own = plain.discriminator.state_dict()
     assert all(torch.equal(value, local.discriminator.state_dict()[name]) for name, value in own.items())

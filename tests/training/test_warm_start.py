@@ -217,8 +217,8 @@ def test_grey_images_have_the_features_of_the_same_images_in_three_equal_colours
     grey = torch.rand(6, 1, 16, 16) * 2 - 1
     there = sao.load(colour).method
     # Spectral normalisation of the summed convolution changes the scale of its outputs alone.
-    stem = method.get_submodule("average_discriminator.network.encoder.stem").eval()
-    other = there.get_submodule("average_discriminator.network.encoder.stem").eval()
+    stem = method.get_submodule("ema_discriminator.network.encoder.stem").eval()
+    other = there.get_submodule("ema_discriminator.network.encoder.stem").eval()
     made, expected = stem(grey), other(grey.expand(-1, 3, -1, -1))
     torch.testing.assert_close(made / made.norm(), expected / expected.norm(), rtol=1e-4, atol=1e-5)
     assert "adapted from colour to grey" in begun.notes[0]
@@ -237,7 +237,7 @@ def test_colour_images_have_the_features_of_their_mean(source):
 
 def test_spectral_norms_of_adapted_layers_are_estimated_anew(source):
     method, _, _ = taken({}, source, (3, 8, 8))
-    for name in ("generator", "average_generator.network"):
+    for name in ("generator", "ema_generator.network"):
         weight = method.get_submodule(f"{name}.last").eval().get_parameter("parametrizations.weight.original").detach()
         weight = method.get_submodule(f"{name}.last.parametrizations.weight.0")(weight)
         assert float(torch.linalg.matrix_norm(weight.flatten(1), 2)) == pytest.approx(1, abs=0.05)
