@@ -203,7 +203,7 @@ class Structural:
             return *self.discriminator(inputs), inputs[:0]
         found: list[Tensor] = []
         block = self.discriminator.get_submodule(f"encoder.stages.{self.local.stage}")
-        hook = block.register_forward_hook(lambda module, arguments, output: found.append(output))
+        hook = block.register_forward_hook(lambda module, arguments, output: found.append(output))  # pyright: ignore[reportArgumentType]
         features, embeddings = self.discriminator(inputs)
         hook.remove()
         for name in ("hidden", "output"):

@@ -7,7 +7,7 @@ batch that fits memory is a list of one micro-batch, and is embedded once.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 from sao.core import distributed
 from sao.core.jacobian import outputs_and_norms
 from sao.methods.base import Generative
-from sao.methods.compiled import Function, identity
+from sao.methods.compiled import identity
 from sao.networks import Discriminator
 
 
@@ -135,7 +135,7 @@ class DiscriminatorPasses(Generative):
         features, embeddings, local = (torch.cat(values) for values in zip(*found, strict=True))
         return Embedded(embeddings.to(inputs.dtype), features, inputs.new_empty(len(inputs), 0), local.to(inputs.dtype))
 
-    def _outputs(self, called: Callable[[Function], Function], inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _outputs(self, called: Callable[[Any], Any], inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features, embeddings and local embeddings of one pass."""
         if self.discriminator.local_head is None:
             return *called(self.discriminator)(inputs), inputs.new_empty(len(inputs), 0, 0)

@@ -192,7 +192,7 @@ def step(method: Adversarial, inputs: Tensor, number: int) -> Recorded:
         return positions[side][-1]
 
     method.augmentation, method._jacobian_directions = augmented, drawn  # pyright: ignore[reportAttributeAccessIssue]
-    method._local_positions = placed  # pyright: ignore[reportAttributeAccessIssue]
+    method._local_positions = placed  # pyright: ignore[reportArgumentType]
     hook = method.generator.register_forward_pre_hook(lambda module, arguments: latents.append(arguments[0]))
     players = {"discriminator.": method.discriminator, "generator.": method.generator}
     try:
