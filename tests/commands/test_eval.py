@@ -38,11 +38,11 @@ def test_everything_in_one_row_for_each_representation(run, tmp_path, capsys):
     assert lines[0].startswith("at most 10 minutes (--budget)")
     assert lines[1] == "fitted to 1437 training samples, scored on 360 held-out ones"
     rows = [line.split()[1] for line in lines if line.startswith("| ") and line[2] != " "]
-    tables = len(rows) // 4
+    tables = len(rows) // 5
     assert tables <= 3
-    assert rows == tables * ["learnt", "raw", "pca", "untrained"]
-    assert len(lines) < 28
-    assert "doing nothing (the best of raw, pca, untrained)" in lines[-1]
+    assert rows == tables * ["learnt", "raw", "pca", "untrained", "patches"]
+    assert len(lines) < 31
+    assert "doing nothing (the best of raw, pca, untrained, patches)" in lines[-1]
     metrics = read(target)
     assert {
         "svm",
@@ -56,7 +56,7 @@ def test_everything_in_one_row_for_each_representation(run, tmp_path, capsys):
         "probe_1pct",
         "effective_rank",
     } <= metrics.keys()
-    assert {"raw/kmeans", "pca/svm", "untrained/knn5", "raw/probe_10pct"} <= metrics.keys()
+    assert {"raw/kmeans", "pca/svm", "untrained/knn5", "patches/svm", "raw/probe_10pct"} <= metrics.keys()
     assert metrics["kmeans"]["std"] is not None
     assert metrics["kmeans"]["protocol"]["weights"] == "ema"
     assert metrics["svm"]["protocol"]["compared"]["corrected_for"] == 4
