@@ -350,3 +350,26 @@ def test_the_budget_is_said_beforehand_and_what_does_not_fit_is_named_in_table_a
     for wrong in ("0", "-1", "nan", "inf", "soon"):
         assert main(["eval", str(run), "--budget", wrong]) == 2
         assert "give minutes, or none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--pretrained", "resnet18"], "give efficientnet_lite0, timm:NAME or none"),
+        (["--pretrained", "none", "--metrics", "svm"], "--pretrained is a row beside all baselines of a run"),
+    ],
+)
+def test_a_pretrained_network_that_cannot_be_compared_with_is_one_line(run, more, message, capsys):
+    assert main(["eval", str(run), *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_pretrained_network_is_measured_where_it_is_asked_for(run, tmp_path, capsys):
+    target = tmp_path / "all.json"
+    assert main(["eval", str(run), "--rows", "60", "--pretrained", "efficientnet_lite0", "-o", str(target)]) == 0
+    found = read(target)
+    assert found["pretrained/svm"]["protocol"]["feature"] == "pretrained efficientnet_lite0"
+    assert found["patches/svm"]["protocol"]["centroids"] == 60 * 9 // 4
+    said = capsys.readouterr().out
+    assert "| pretrained |" in said
+    assert "retrained network" in said.splitlines()[-1]
