@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from sao.errors import InputError
+from sao.evaluation.budget import check_time
 
 LARGEST = 4096  # rows or columns, whichever are fewer, of what is decomposed: ten seconds and 400 MB
-BLOCK = 2048  # columns
+NARROWED = 2048  # columns, where both are more
+BLOCK = 2048  # columns or rows at once
 NEGLIGIBLE = 1e-10  # share of the largest eigenvalue
 
 
@@ -125,34 +127,39 @@ def principal(x: Tensor) -> tuple[Tensor, Tensor]:
 class Columns:
     """How columns are prepared: standardised by the training rows, and fewer where rows and columns exceed `LARGEST`.
 
-    They are added up in `LARGEST` groups with random signs, which keeps every inner product in the mean.
+    Then they are projected to the leading directions of the training rows, found by one step of subspace iteration. Of 7,936
+    columns of 5,000 rows an SVM has .505 with all of them, .505 with 2,048 directions, .494 with 2,048 sums of random signs.
     """
 
     mean: Tensor
     scale: Tensor
-    group: Tensor | None
-    sign: Tensor | None
+    directions: Tensor | None  # (d, NARROWED), orthonormal
 
     @classmethod
     def fit(cls, train: Tensor) -> "Columns":
-        d = train.shape[1]
+        plain = cls(*standardiser(train), None)
         if min(train.shape) <= LARGEST:
-            return cls(*standardiser(train), None, None)
-        draws = torch.Generator().manual_seed(0)
-        group = torch.randint(LARGEST, (d,), generator=draws).to(train.device)
-        return cls(*standardiser(train), group, torch.randint(2, (d,), generator=draws).mul_(2).sub_(1).to(train))
+            return plain
+        d = train.shape[1]
+        start = torch.randn(d, NARROWED, generator=torch.Generator().manual_seed(0)).to(train)
+        found = torch.zeros_like(start)
+        for rows in train.split(BLOCK):
+            check_time()
+            rows = plain.apply(rows)
+            found.addmm_(rows.mT, rows @ start)
+        return cls(plain.mean, plain.scale, torch.linalg.qr(found).Q)
 
     def apply(self, x: Tensor) -> Tensor:
-        x = (x - self.mean).div_(self.scale)
-        if self.group is None or self.sign is None:
-            return x
-        return x.new_zeros(len(x), LARGEST).index_add_(1, self.group, x * self.sign)
+        if self.directions is None:
+            return (x - self.mean).div_(self.scale)
+        return torch.cat([(rows - self.mean).div_(self.scale) @ self.directions for rows in x.split(BLOCK)])
 
     @property
     def protocol(self) -> dict[str, Any]:
         said = {"normalisation": "standardised with the training mean and deviation"}
-        if self.group is not None:
-            said["columns"] = f"{len(self.group)}, added up with random signs to {LARGEST}"
+        if self.directions is not None:
+            d, kept = self.directions.shape
+            said["columns"] = f"{d}, projected to {kept} leading directions of the training rows"
         return said
 
 

@@ -38,11 +38,11 @@ def test_everything_in_one_row_for_each_representation(run, tmp_path, capsys):
     assert lines[0].startswith("at most 10 minutes (--budget)")
     assert lines[1] == "fitted to 1437 training samples, scored on 360 held-out ones"
     rows = [line.split()[1] for line in lines if line.startswith("| ") and line[2] != " "]
-    tables = len(rows) // 4
+    tables = len(rows) // 5
     assert tables <= 3
-    assert rows == tables * ["learnt", "raw", "pca", "untrained"]
-    assert len(lines) < 28
-    assert "the baselines (the best of raw, pca, untrained)" in lines[-1]
+    assert rows == tables * ["learnt", "raw", "pca", "untrained", "patches"]
+    assert len(lines) < 31
+    assert "the baselines (the best of raw, pca, untrained, patches)" in lines[-1]
     metrics = read(target)
     assert {
         "svm",
@@ -56,7 +56,7 @@ def test_everything_in_one_row_for_each_representation(run, tmp_path, capsys):
         "probe_1pct",
         "effective_rank",
     } <= metrics.keys()
-    assert {"raw/kmeans", "pca/svm", "untrained/knn5", "raw/probe_10pct"} <= metrics.keys()
+    assert {"raw/kmeans", "pca/svm", "untrained/knn5", "patches/svm", "raw/probe_10pct"} <= metrics.keys()
     assert metrics["kmeans"]["std"] is not None
     assert metrics["kmeans"]["protocol"]["weights"] == "ema"
     assert metrics["svm"]["protocol"]["compared"]["corrected_for"] == 4
@@ -350,3 +350,26 @@ def test_the_budget_is_said_beforehand_and_what_does_not_fit_is_named_in_table_a
     for wrong in ("0", "-1", "nan", "inf", "soon"):
         assert main(["eval", str(run), "--budget", wrong]) == 2
         assert "give minutes, or none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--pretrained", "resnet18"], "give efficientnet_lite0, timm:NAME or none"),
+        (["--pretrained", "none", "--metrics", "svm"], "--pretrained is a row beside all baselines of a run"),
+    ],
+)
+def test_a_pretrained_network_that_cannot_be_compared_with_is_one_line(run, more, message, capsys):
+    assert main(["eval", str(run), *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_pretrained_network_is_measured_where_it_is_asked_for(run, tmp_path, capsys):
+    target = tmp_path / "all.json"
+    assert main(["eval", str(run), "--rows", "60", "--pretrained", "efficientnet_lite0", "-o", str(target)]) == 0
+    found = read(target)
+    assert found["pretrained/svm"]["protocol"]["feature"] == "pretrained efficientnet_lite0"
+    assert found["patches/svm"]["protocol"]["centroids"] == 60 * 9 // 4
+    said = capsys.readouterr().out
+    assert "| pretrained |" in said
+    assert "retrained network" in said.splitlines()[-1]

@@ -148,6 +148,7 @@ def test_the_installed_command_survives_a_kill_too(uninterrupted, tmp_path, opti
     done = subprocess.run([sys.executable, "-m", "sao", "resume", str(out)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "| untrained |" in done.stdout
+    assert "| patches " in done.stdout
     assert f"look at       {out}/samples/step-{STEPS:08d}.png" in done.stdout
     assert_same_run(out, uninterrupted("structural"))
 

@@ -5,6 +5,7 @@ from sklearn.svm import LinearSVC
 
 from sao.errors import InputError
 from sao.evaluation import LinearSVM, linear_svm
+from sao.evaluation.inputs import Columns
 from sao.evaluation.svm import stratified_split
 
 
@@ -156,9 +157,25 @@ def test_as_many_columns_as_a_photograph_has_need_no_square_matrix():
 def test_both_many_rows_and_many_columns_are_bounded_and_the_protocol_says_so(wide, monkeypatch):
     assert "columns" not in linear_svm(*wide).protocol
     monkeypatch.setattr("sao.evaluation.inputs.LARGEST", 50)
+    monkeypatch.setattr("sao.evaluation.inputs.NARROWED", 40)
     metric = linear_svm(*wide)
-    assert metric.protocol["columns"] == "600, added up with random signs to 50"
+    assert metric.protocol["columns"] == "600, projected to 40 leading directions of the training rows"
     assert metric.value > 0.5  # chance is 0.33
+
+
+def test_columns_are_projected_to_the_directions_in_which_training_rows_vary(monkeypatch):
+    """Rows near a plane of 8 dimensions keep their inner products, in blocks of rows or at once."""
+    monkeypatch.setattr("sao.evaluation.inputs.LARGEST", 50)
+    monkeypatch.setattr("sao.evaluation.inputs.NARROWED", 20)
+    draws = torch.Generator().manual_seed(0)
+    plane, noise = torch.randn(8, 200, generator=draws), torch.randn(150, 200, generator=draws)
+    train = torch.randn(150, 8, generator=draws) @ plane + 0.01 * noise
+    whole = (train - train.mean(dim=0)) / train.std(dim=0, unbiased=False)
+    found = Columns.fit(train).apply(train)
+    assert found.shape == (150, 20)
+    torch.testing.assert_close(found @ found.mT, whole @ whole.mT, rtol=0, atol=0.1)
+    monkeypatch.setattr("sao.evaluation.inputs.BLOCK", 7)
+    torch.testing.assert_close(Columns.fit(train).apply(train).abs(), found.abs(), rtol=1e-2, atol=1e-2)
 
 
 def test_progress_names_every_cost_that_is_tried(wide):

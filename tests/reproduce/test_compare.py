@@ -64,7 +64,7 @@ def test_every_row_can_be_built(pictures, tmp_path):
 
     _, runs = comparison(str(pictures), None, [0, 1], {"train.steps": "2", "data.held_out": "0.4"}, str(tmp_path))
     assert pickle.loads(pickle.dumps(runs)) == runs, "they are sent to processes"
-    names = [*TWO_VIEWS, "ours", "raw", "untrained", "supervised"]
+    names = [*TWO_VIEWS, "ours", "raw", "patches", "untrained", "supervised"]
     assert [(run.row.name, run.config.seed) for run in runs] == [(name, seed) for name in names for seed in (0, 1)]
     for run in runs:
         assert run.config.train.batch <= 36

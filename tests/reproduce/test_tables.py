@@ -24,7 +24,7 @@ from sao.reproduce.table4 import table4
 from sao.training import checkpoint
 from sao.training.run_folder import Run
 
-CONTROLS = ["raw", "untrained", "supervised"]
+CONTROLS = ["raw", "patches", "untrained", "supervised"]
 REFERENCE_RUN = "runs/supervised-digits-seed0"  # the same in every table of these options
 OWN = ("train.steps", "train.threads")  # the command itself says these
 SMALL = {name: value for name, value in (tiny.OPTIONS | tiny.GAN).items() if name not in OWN}
@@ -72,7 +72,7 @@ def test_every_row_has_its_numbers_and_those_that_generate_have_more(ablation):
         generated = {"frechet_classifier", "precision_classifier", "recall_classifier"} <= line["metrics"].keys()
         assert generated == (name not in CONTROLS)
         assert (ablation / f"runs/{name}-digits-seed0/samples.png").exists() == generated
-        assert ("minutes" in line["metrics"]) == (name not in ("raw", "untrained"))
+        assert ("minutes" in line["metrics"]) == (name not in ("raw", "patches", "untrained"))
     assert found["full"]["metrics"]["svm"]["mean"] > 0.9
     with Image.open(ablation / "samples.png") as sheet:
         assert sheet.width > 1000
@@ -108,7 +108,7 @@ def test_a_study_without_its_data_leaves_no_empty_table(tmp_path, monkeypatch, c
 def test_rows_are_the_configurations_that_they_are_named_for(ablation):
     configs = {name: Run(ablation / f"runs/{name}-digits-seed0").config for name in lines(ablation, "table4")}
     methods = {name: config.model_dump()["method"] for name, config in configs.items()}
-    names = ["stylegan2", "biggan", "hinge", *["structural"] * 4, "structural", "random", "supervised"]
+    names = ["stylegan2", "biggan", "hinge", *["structural"] * 4, *["structural"] * 2, "random", "supervised"]
     assert [methods[name]["name"] for name in configs] == names
     assert configs["biggan"].encoder == BigGANOptions(width=64)
     assert methods["bhattacharyya"]["distance"] == "bhattacharyya"

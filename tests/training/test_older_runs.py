@@ -11,7 +11,7 @@ import yaml
 from safetensors.torch import load_file
 
 import sao
-from sao.cli import main
+from sao.cli.main import main
 from sao.training import checkpoint
 
 RUNS = Path(__file__).parents[1] / "runs_of_0_2"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import sao
-from sao.cli import main
+from sao.cli.main import main
 from sao.config import load_preset
 from sao.data.dataset import Dataset, Images
 from sao.errors import InputError
