@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sao.config import Config, build, load_preset
 from sao.config.auto import choose_options
+from sao.config.overrides import rename
 from sao.core.agreement import check_finite
 from sao.data.dataset import LARGEST_VALUE, Dataset, Images, Samples, Standardiser, Vectors
 from sao.data.files.objects import holds_pictures, pictures_of
@@ -228,8 +229,10 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         super().__setstate__(state)
         if stored is not None:
             config, facts, tensors, step = stored
+            rename(config, hint=False)  # a pickle may be of version 0.2
             config, facts = build(config), DataFacts(**facts)
-            method = _built(config, facts, {name: torch.from_numpy(value) for name, value in tensors.items()})
+            named = {checkpoint.current_name(name): torch.from_numpy(value) for name, value in tensors.items()}
+            method = _built(config, facts, named)
             self._use(Model(config, facts, method.to(choose_device(self.device)), step))
 
     # --- parts -------------------------------------------------------------------------------------------------------

@@ -191,6 +191,18 @@ def test_saved_or_pickled_it_is_the_same(kind, request, tmp_path):
     assert not list((tmp_path / "run").rglob("*.pkl"))
 
 
+def test_a_pickle_of_version_0_2_is_the_same(table):
+    """Its options and networks have that version's names."""
+    state = table.__getstate__()
+    config, facts, tensors, step = state["_stored"]
+    config["method"]["average"] = config["method"].pop("ema_decay")
+    tensors = {f"average_{name[4:]}" if name.startswith("ema_") else name: value for name, value in tensors.items()}
+    assert any(name.startswith("average_") for name in tensors)
+    older = StructuralEmbedding.__new__(StructuralEmbedding)
+    older.__setstate__(state | {"_stored": (config, facts, tensors, step)})
+    same(older, table, ROWS)
+
+
 def test_clusters_along_the_manifold(tmp_path):
     estimator = StructuralEmbedding(3, steps=20, manifold="spectral", random_state=0).fit(ROWS)
     features, seed = estimator.transform(ROWS), estimator.model_.config.seed

@@ -154,6 +154,13 @@ def some_tensors(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
     return _explained(path, read)
 
 
+def current_name(name: str) -> str:
+    """Today's name of a tensor that version 0.2 named."""
+    for old, new in RENAMED.items():
+        name = re.sub(rf"(^|\.){re.escape(old)}", rf"\g<1>{new}", name)
+    return name
+
+
 def other_network(path: Path) -> InputError:
     return InputError(f"checkpoint {path} is of another network than config.yaml describes")
 
@@ -217,14 +224,8 @@ def _reason(error: Exception) -> str:
 
 def _current_names(path: Path, stored: Iterable[str]) -> dict[str, str]:
     """The stored name of each tensor by its name today: an older version may have written the checkpoint."""
-    renamed = RENAMED if _state(path)["format"] == 1 else {}
-    names = {}
-    for name in stored:
-        today = name
-        for old, new in renamed.items():
-            today = re.sub(rf"(^|\.){re.escape(old)}", rf"\g<1>{new}", today)
-        names[today] = name
-    return names
+    older = _state(path)["format"] == 1
+    return {current_name(name) if older else name: name for name in stored}
 
 
 def _run_of(path: Path) -> Path:
