@@ -122,6 +122,7 @@ def test_a_network_of_timm_takes_weights_that_are_on_the_machine(cache, tmp_path
         torch.save(original.state_dict(), tmp_path / "torch" / "checkpoints" / config.url.rsplit("/")[-1])
     network = pretrained("timm:resnet10t", (3, 32, 32))
     assert network is not None
+    assert config is not None
     size = config.input_size[-1]
     given = pixels(3, size)  # so that nothing is resized
     (found,), facts = network.features([(given, np.arange(3))], CPU, 0.0)

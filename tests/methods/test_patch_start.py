@@ -1,5 +1,6 @@
 """encoder.start patches: the first convolution begins as whitened k-means patches of the training images."""
 
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -40,7 +41,8 @@ def test_a_response_is_the_centroid_times_the_whitened_patch(patch):
     random = torch.randn(5, 3 * patch**2, 3, 3, generator=torch.Generator().manual_seed(1))
     filters = patch_filters(pictures, random, patch, seed=3)
     side = 3 * patch
-    fitted = Patches.fit(pictures.add(1).mul(127.5).permute(0, 2, 3, 1).numpy(), 5, 3, side)
+    pixels = pictures.add(1).mul(127.5).permute(0, 2, 3, 1).numpy()
+    fitted = Patches.fit(pixels, np.arange(len(pixels)), 5, 3, side)
     unshuffled = torch.nn.functional.pixel_unshuffle(pictures[:4], patch)
     found = torch.nn.functional.conv2d(unshuffled, filters)
     ratios = []

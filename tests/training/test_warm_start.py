@@ -173,7 +173,7 @@ def test_a_generator_that_a_copy_does_not_hold_starts_fresh(shipped, tmp_path):
     (path,) = checkpoint.steps_in(part / "checkpoints")
     kept = {name: value for name, value in state(part, 8).items() if "generator" not in name}
     shutil.rmtree(path)
-    checkpoint.save_part(part / "checkpoints", kept, 8, ["backbone", "embedding"], half=False)
+    checkpoint.save_some(part / "checkpoints", kept, 8, ["backbone", "embedding"], half=False)
     method, fresh, begun = taken({}, part, (1, 8, 8))
     assert begun.notes[1:] == [f"generator starts fresh: {part} does not hold it"]
     found = method.state_dict()
