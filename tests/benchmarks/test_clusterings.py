@@ -203,8 +203,8 @@ def test_what_is_missing_is_said_before_anything_is_trained(tmp_path, capsys, mo
     assert main(words(tmp_path / "out", "--rows", "ours,dec")) == 2
     said = capsys.readouterr().err
     assert (
-        "rows dec need ClustPy: pip install 'sao[clustering]', or add --rows ours,layers,wide,wide_layers,raw,pca,patches,untrained,"
-        "untrained_layers" in said
+        "rows dec need ClustPy: pip install 'sao[clustering]', or add --rows ours,layers,wide,wide_layers,raw,pca,patches,"
+        "untrained,untrained_layers" in said
     )
     assert not (tmp_path / "out").exists()
 
