@@ -4,7 +4,7 @@ from sao.networks.biggan import Generator
 from sao.networks.biggan_encoder import BigGANEncoder
 from sao.networks.discriminator import Discriminator, Encoder
 from sao.networks.ema import MovingAverage
-from sao.networks.head import EmbeddingHead, ProjectionHead, Prototypes, ScoreHead
+from sao.networks.head import EmbeddingHead, LocalHead, ProjectionHead, Prototypes, ScoreHead
 from sao.networks.mlp import VectorEncoder, VectorGenerator
 from sao.networks.partner import Partner
 from sao.networks.plain_resnet import PlainResNet
@@ -16,6 +16,7 @@ __all__ = [
     "EmbeddingHead",
     "Encoder",
     "Generator",
+    "LocalHead",
     "MovingAverage",
     "Partner",
     "PlainResNet",
