@@ -16,6 +16,7 @@ from sao.networks import (
     EmbeddingHead,
     Encoder,
     Generator,
+    LocalHead,
     PlainResNet,
     ResNet,
     VectorEncoder,
@@ -234,7 +235,7 @@ def discriminator_for(
     discriminator = Discriminator(encoder, head)
     if local is not None:
         stage = _stage_of(encoder, local.stage)
-        local_head = EmbeddingHead(encoder.stage_widths()[stage], local.size)
+        local_head = LocalHead(encoder.stage_widths()[stage], local.size)
         discriminator = Discriminator(encoder, head, local_head, stage)
     if spectral_normalisation:
         normalise_spectrally(discriminator)

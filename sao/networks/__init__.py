@@ -4,7 +4,7 @@ from sao.networks.biggan import Generator
 from sao.networks.biggan_encoder import BigGANEncoder
 from sao.networks.discriminator import Discriminator, Encoder
 from sao.networks.ema import EMA
-from sao.networks.head import EmbeddingHead, ProjectionHead, Prototypes, ScoreHead
+from sao.networks.head import EmbeddingHead, LocalHead, ProjectionHead, Prototypes, ScoreHead
 from sao.networks.mlp import VectorEncoder, VectorGenerator
 from sao.networks.plain_resnet import PlainResNet
 from sao.networks.resnet import ResNet, resnet_stages
@@ -17,6 +17,7 @@ __all__ = [
     "EmbeddingHead",
     "Encoder",
     "Generator",
+    "LocalHead",
     "PlainResNet",
     "ProjectionHead",
     "Prototypes",

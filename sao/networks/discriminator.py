@@ -48,8 +48,7 @@ class Discriminator(nn.Module):
         return features, self.head(features)
 
     def with_local(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Also the local embeddings (n, positions, q): a head of two 1x1 convolutions on the map of a middle stage."""
+        """Also the local embeddings (n, positions, q)."""
         assert self.local_head is not None
         features, maps = self.encoder.with_map(inputs, self.local_stage)
-        # At each position a 1x1 convolution is a linear layer.
-        return features, self.head(features), self.local_head(maps.flatten(2).mT)
+        return features, self.head(features), self.local_head(maps)

@@ -12,7 +12,7 @@ from sao.networks.spectral import normalise_spectrally
 
 
 class EmbeddingHead(nn.Module):
-    """Features (…, inputs) → unnormalised embeddings (…, outputs)."""
+    """Features (n, inputs) → unnormalised embeddings (n, outputs)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -23,6 +23,23 @@ class EmbeddingHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return self.output(self.activation(self.hidden(features)))
+
+
+class LocalHead(nn.Module):
+    """Maps (n, inputs, h, w) → unnormalised embeddings (n, positions, outputs), one of each position.
+
+    Linear layers would do the same, but with their layout torch 2.13 compiles a wrong backward pass of a GroupNorm before them.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        check_sizes(inputs=inputs, outputs=outputs)
+        self.hidden = nn.Conv2d(inputs, inputs, 1)
+        self.activation = nn.ELU()
+        self.output = nn.Conv2d(inputs, outputs, 1)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return self.output(self.activation(self.hidden(maps))).flatten(2).mT
 
 
 class ScoreHead(nn.Module):

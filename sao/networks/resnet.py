@@ -62,9 +62,12 @@ class ResNet(ImageEncoder):
         return self.widths
 
     def with_map(self, inputs: Tensor, stage: int) -> tuple[Tensor, Tensor]:
-        end = sum(self.blocks[: stage + 1])
-        maps = self.stages[:end](self.activation(self.stem(self.arranged(inputs))))
-        return self.stages[end:](maps).mean((2, 3)), maps
+        last = sum(self.blocks[: stage + 1]) - 1
+        x = maps = self.activation(self.stem(self.arranged(inputs)))
+        for index, block in enumerate(self.stages):
+            x = block(x)
+            maps = x if index == last else maps
+        return x.mean((2, 3)), maps
 
 
 class Block(nn.Module):

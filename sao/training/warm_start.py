@@ -16,6 +16,7 @@ from sao import config as configuration
 from sao.config import Config
 from sao.errors import InputError
 from sao.methods import Method, generative
+from sao.methods.encoders import ResNetOptions
 from sao.models import FOLDER, run_folder
 from sao.networks.spectral import SpectralNormalisation
 from sao.training import checkpoint
@@ -25,7 +26,7 @@ from sao.training.run_folder import Run
 # Options of methods that decide the shapes of networks; those of the encoder all do.
 OF_NETWORKS = {"generator", "decoder", "spectral_normalisation", "embedding_size", "hidden_size", "projection_size"}
 OF_NETWORKS |= {"predictor_size", "prototypes", "outputs", "clusters", "width", "latent_size", "mapping_layers"}
-OF_NETWORKS |= {"joint_width", "joint_depth", "head_width", "head_depth"}
+OF_NETWORKS |= {"joint_width", "joint_depth", "head_width", "head_depth", "local_size", "local_stage"}
 ORIGINAL = ".parametrizations.weight.original"  # of a layer with spectral normalisation
 
 
@@ -54,6 +55,8 @@ def with_source_networks(config: Config, given: Set[str]) -> tuple[Config, set[s
         config = configuration.build(config.model_dump(mode="json"), {"method": source.method.name})
     same = source.method.name == config.method.name
     encoder = source.encoder or source.usual_encoder(shape)
+    if isinstance(encoder, ResNetOptions):  # its first layer is taken, not made again from patches
+        encoder = encoder.model_copy(update={"start": "random"})
     if not same and (encoder is None or not config.method.can_use(type(encoder))):
         its = f"has encoder {encoder.name}" if encoder is not None else f"is a run of method {source.method.name}"
         raise InputError(f"{name} {its}, which method {config.method.name} cannot start from: name another run or --method")

@@ -237,3 +237,16 @@ def test_every_model_in_the_package_goes_into_a_wheel_and_opens(box):
         assert "not stated" not in card
         assert sao.load(models.FOLDER / name, device="cpu").sample(2).shape[0] == 2
     assert sum(file.stat().st_size for file in models.FOLDER.rglob("*.safetensors")) < 10e6
+
+
+def test_a_copy_of_a_run_with_local_embeddings_needs_no_local_head(tmp_path):
+    options = {"method__local_weight": 1, "method__local_size": 4, "encoder__start": "patches"}
+    run = Run.create(tmp_path / "run", tiny.config(**options), DataFacts.of(tiny.dataset()))
+    checkpoint.save(run.checkpoints, tiny.method(**options), 8, keep=1)
+    assert main(["ship", str(run.folder), "-o", str(tmp_path / "copy"), "--licence", "Apache-2.0"]) == 0
+    (path,) = checkpoint.steps_in(tmp_path / "copy" / "checkpoints")
+    assert not [name for name in checkpoint.tensor_shapes(path) if "local_head" in name]
+    whole, copy = (sao.load(tmp_path / name) for name in ("run", "copy"))
+    for feature in ("backbone", "embedding"):
+        found, expected = (model.embed(tiny.dataset().test, feature) for model in (copy, whole))
+        np.testing.assert_array_equal(found, expected)

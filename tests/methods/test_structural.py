@@ -217,7 +217,7 @@ def test_the_local_head_is_there_only_where_it_is_asked_for():
     plain, local = structural(), structural(method__local_weight=1, method__local_size=5)
     added = {name for name in local.state_dict() if name not in plain.state_dict()}
     assert {name.rpartition(".local_head.")[0] for name in added} == {"discriminator", "ema_discriminator.network"}
-    assert local.state_dict()["discriminator.local_head.output.weight"].shape == (5, 4)  # of the last stage but one
+    assert local.state_dict()["discriminator.local_head.output.weight"].shape == (5, 4, 1, 1)  # of the last stage but one
     own = plain.discriminator.state_dict()
     assert all(torch.equal(value, local.discriminator.state_dict()[name]) for name, value in own.items())
     for use in ("backbone", "embedding", "decode"):
