@@ -42,7 +42,6 @@ EXTRAS = {
             ["train", "--data", "pictures.arrow", "--out", "no"],
         ],
     ),
-    "clustering": ("clustpy", [["reproduce", "clustering", "--data", "digits", "--dry-run"]]),
     "manifold": ("umap", [["eval", "run", "--manifold", "umap"], ["report", "run", "--layout", "umap"]]),
     "export": ("onnx", [["export", "run", "-o", "encoder.onnx"]]),
 }

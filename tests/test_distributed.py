@@ -301,7 +301,7 @@ def test_errors_are_said_once_and_nobody_waits_for_ever(tmp_path, alone):
         (["train", "--out", "file/run"], "file/run cannot be written"),
         (["train", "--out", new, "--train.batch", "2"], "train.batch is 2 for 3 processes"),
         (["train", "--out", new, "--train.bach", "2"], "there is no option"),
-        (["train", "--out", new, "--start-from", "no/where"], "no/where cannot be read"),
+        (["train", "--out", new, "--start-from", "no/where"], "no/where is not a run"),
         (["train", "--out", new, "--dry-run"], "--dry-run prices one process"),
         (["train", "--out", new, "--data", "first.npy"], "there is no file or folder first.npy"),
         (["train", "--out", new, "--data", "second.npy"], "there is no file or folder second.npy"),

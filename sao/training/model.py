@@ -126,7 +126,7 @@ class Model:
         other = named_network(pretrained, self.facts.shape)
         untrained, learnt, plan = self.untrained(), self.method_for(feature), replace(SUMMARISED, manifold=manifold)
         facts, budget = {"weights": weights_used(learnt)}, Budget(plan.minutes)
-        seconds = 0.0 if self._parts is None else Run(self._parts.path.parents[1]).training_seconds()
+        seconds = 0.0 if self._partial is None else Run(self._partial.path.parents[1]).training_seconds()
         found = representations(
             learnt, data, plan, seed, untrained, feature, facts, seconds=seconds, budget=budget, pretrained=other
         )

@@ -225,7 +225,7 @@ def test_a_dry_run_prices_each_kind_of_step_once(target, tmp_path, capsys, monke
     said = capsys.readouterr().out
     assert len(prices) == {"table2": 10, "table4": 8}[target]
     assert said.count(": 3 steps of") == {"table2": 19, "table4": 15}[target]
-    assert said.count("nothing to train") == 4
+    assert said.count("nothing to train") == 6  # raw, patches and untrained, with two seeds
     assert " of training" in said
     assert not (tmp_path / "out").exists()
 
@@ -323,7 +323,7 @@ def test_a_micro_batch_is_for_the_rows_that_can_use_it(tmp_path):
     table = table2("cpu")
     runs = runs_of(table, table.rows, ["digits"], [0], {"method.micro_batch": "8"}, tmp_path)
     taken = {run.row.name for run in runs if run.config.model_dump()["method"].get("micro_batch") == 8}
-    assert taken == {"ours", "ours-f", "ours-fc", "raw"}
+    assert taken == {"ours", "ours-f", "ours-fc", "patches", "raw"}
 
 
 def test_the_reference_comes_with_rows_that_generate():

@@ -160,7 +160,7 @@ def test_raw_and_ema_start_from_the_ema_of_a_shipped_model(source, shipped):
     method, _, begun = taken({}, shipped, (1, 8, 8))
     before, found = state(source, 8), method.state_dict()
     for name in ("discriminator", "generator"):
-        averages = {key: value for key, value in before.items() if key.startswith(f"average_{name}.network.")}
+        averages = {key: value for key, value in before.items() if key.startswith(f"ema_{name}.network.")}
         assert averages
         for key, value in averages.items():
             assert torch.equal(found[key], value)
