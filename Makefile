@@ -13,7 +13,7 @@ demo: $(VENV)/.installed        ## install everything and train on the built-in 
 	$(BIN)/sao train
 
 test: $(VENV)/.installed lint browser  ## install everything and run all tests but the slow ones
-	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadfile
 
 # One whole step of the method, the mathematics with its oracles, resuming, the evaluator, the map of imports, names in documents.
 QUICK := tests/test_objectives.py tests/test_smoothness.py tests/test_memory.py tests/test_randomness.py tests/test_imports.py \
