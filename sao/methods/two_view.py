@@ -151,7 +151,7 @@ class TeacherViews(TwoViews):
 
     def followers(self) -> dict[str, str]:
         names = ("network.", "predictor.")[: len(self.followed)]
-        return super().followers() | {f"partner.networks.{index}.": name for index, name in enumerate(names)}
+        return super().followers() | {f"teacher.networks.{index}.": name for index, name in enumerate(names)}
 
     @torch.no_grad()
     def of_teacher(self, images: Tensor) -> Tensor:
