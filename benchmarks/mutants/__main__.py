@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import fresh
 import report
 import trial
 from changes import Mutant, mutants
@@ -96,6 +97,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutants") as name:
         folder = Path(name)
         trial.copy_package(ROOT, folder)
+        if arguments.fresh:
+            fresh.try_all(ROOT, folder, until=started + 60 * arguments.minutes)
+            return 0
         if arguments.again:
             tried = _found()
             chosen = {file: [mutant for mutant in these if mutant.key in tried] for file, these in chosen.items()}
@@ -110,6 +114,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--mutants", type=int, default=400, help="about how many to try, spread over the files (400)")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no trial after this time; the next call goes on")
     parser.add_argument("--again", action="store_true", help="only those that no test noticed before")
+    parser.add_argument("--fresh", action="store_true", help="those of fresh.yaml instead, which a person invented")
     parser.add_argument("--report", action="store_true", help="print what was found so far, as results/mutants.md has it")
     arguments = parser.parse_args()
     for file in arguments.files:
