@@ -1,7 +1,8 @@
 """The changes of fresh.yaml, each shown to the tests that it names: `python benchmarks/mutants --fresh`.
 
 A file of tests is first run without a change: one that fails then is left out, and said. Every outcome is a line of
-results/mutants-fresh.jsonl. What was noticed is not tried again; what was missed, when fresh.yaml names other tests for it.
+results/mutants-fresh.jsonl. What was noticed is not tried again; what was missed is shown to the `wider`
+tests of its entry too, and again when fresh.yaml names others.
 """
 
 import json
@@ -23,9 +24,10 @@ def try_all(root: Path, folder: Path, until: float) -> None:
     found, unchanged = root / "results" / "mutants-fresh.jsonl", root / ".mutants" / "unchanged.json"
     known = {row["id"]: row for row in _rows(found)}  # the last line of each
     seconds: dict[str, float | None] = json.loads(unchanged.read_text("utf-8")) if unchanged.exists() else {}
-    left = [change for change in yaml.safe_load(CHANGES.read_text("utf-8")) if not _is_known(known.get(change["id"]), change)]
+    changes = [{**one, "tests": [*one["tests"], *_wider(one, known)]} for one in yaml.safe_load(CHANGES.read_text("utf-8"))]
+    left = [change for change in changes if not _is_known(known.get(change["id"]), change["tests"])]
     while left and time.monotonic() < until:
-        change = min(left, key=lambda one: sum(seconds.get(test) or _guess(folder / test) for test in one["tests"]))
+        change = min(left, key=lambda one: sum(seconds.get(test) or _guess(folder, test) for test in one["tests"]))
         left.remove(change)
         for test in [test for test in change["tests"] if test not in seconds]:
             seconds[test] = _unchanged(folder, test)
@@ -40,8 +42,13 @@ def try_all(root: Path, folder: Path, until: float) -> None:
             print(f"{row['outcome']:8} {row['seconds']:5.1f} s  {row['id']}", flush=True)
 
 
-def _is_known(row: dict[str, Any] | None, change: dict[str, Any]) -> bool:
-    return row is not None and (row["outcome"] != "missed" or set(row["tests"]) | set(row.get("left_out", ())) == set(change["tests"]))
+def _wider(change: dict[str, Any], known: dict[str, dict]) -> list[str]:
+    """More tests, for what the nearest ones have missed."""
+    return change.get("wider", []) if known.get(change["id"], {}).get("outcome") == "missed" else []
+
+
+def _is_known(row: dict[str, Any] | None, tests: list[str]) -> bool:
+    return row is not None and (row["outcome"] != "missed" or {*row["tests"], *row.get("left_out", ())} == set(tests))
 
 
 def _outcome(folder: Path, change: dict[str, Any], tests: list[str]) -> dict[str, Any]:
@@ -71,9 +78,9 @@ def _run(folder: Path, tests: list[str]) -> trial.Outcome:
     return outcome
 
 
-def _guess(test: Path) -> float:
-    """Seconds, by its length."""
-    return test.stat().st_size / 500
+def _guess(folder: Path, test: str) -> float:
+    """Seconds, by the length of the file."""
+    return (folder / test.partition("::")[0]).stat().st_size / 500
 
 
 def _rows(found: Path) -> list[dict[str, Any]]:
