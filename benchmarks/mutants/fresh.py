@@ -1,8 +1,8 @@
 """The changes of fresh.yaml, each shown to the tests that it names: `python benchmarks/mutants --fresh`.
 
 A file of tests is first run without a change: one that fails then is left out, and said. Every outcome is a line of
-results/mutants-fresh.jsonl. What was noticed is not tried again; what was missed is shown to the `wider`
-tests of its entry too, and again when fresh.yaml names others.
+results/mutants-fresh.jsonl. What was noticed is not tried again; what was missed is shown to the
+`wider` tests of its entry next, and again when fresh.yaml names others.
 """
 
 import json
@@ -24,7 +24,7 @@ def try_all(root: Path, folder: Path, until: float) -> None:
     found, unchanged = root / "results" / "mutants-fresh.jsonl", root / ".mutants" / "unchanged.json"
     known = {row["id"]: row for row in _rows(found)}  # the last line of each
     seconds: dict[str, float | None] = json.loads(unchanged.read_text("utf-8")) if unchanged.exists() else {}
-    changes = [{**one, "tests": [*one["tests"], *_wider(one, known)]} for one in yaml.safe_load(CHANGES.read_text("utf-8"))]
+    changes = [{**one, "tests": _tests(one, known)} for one in yaml.safe_load(CHANGES.read_text("utf-8"))]
     left = [change for change in changes if not _is_known(known.get(change["id"]), change["tests"])]
     while left and time.monotonic() < until:
         change = min(left, key=lambda one: sum(seconds.get(test) or _guess(folder, test) for test in one["tests"]))
@@ -42,9 +42,10 @@ def try_all(root: Path, folder: Path, until: float) -> None:
             print(f"{row['outcome']:8} {row['seconds']:5.1f} s  {row['id']}", flush=True)
 
 
-def _wider(change: dict[str, Any], known: dict[str, dict]) -> list[str]:
-    """More tests, for what the nearest ones have missed."""
-    return change.get("wider", []) if known.get(change["id"], {}).get("outcome") == "missed" else []
+def _tests(change: dict[str, Any], known: dict[str, dict]) -> list[str]:
+    """The nearest ones; for what they have missed, others."""
+    missed = known.get(change["id"], {}).get("outcome") == "missed"
+    return change.get("wider", change["tests"]) if missed else change["tests"]
 
 
 def _is_known(row: dict[str, Any] | None, tests: list[str]) -> bool:
