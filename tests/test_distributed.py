@@ -306,7 +306,7 @@ def test_errors_are_said_once_and_nobody_waits_for_ever(tmp_path, alone):
         (["train", "--out", new, "--data", "first.npy"], "there is no file or folder first.npy"),
         (["train", "--out", new, "--data", "second.npy"], "there is no file or folder second.npy"),
         (["train", "--out", new, "--data", "different.npy", "--train.steps", "2"], "have read different data"),
-        (["resume", str(tmp_path)], "is not a run"),
+        (["resume", str(tmp_path)], f"{tmp_path} is not a run"),
     ]
     lists = [(worker.free_port(), words) for words, _ in tried]
     assert worker.finish(worker.start(3, tmp_path, "commands", [str(folder) for folder in folders], lists)) == [0, 0, 0]
