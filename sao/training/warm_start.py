@@ -56,7 +56,7 @@ def with_source_networks(config: Config, given: Set[str]) -> tuple[Config, set[s
     same = source.method.name == config.method.name
     encoder = source.encoder or source.usual_encoder(shape)
     if isinstance(encoder, ResNetOptions):  # its first layer is taken, not made again from patches
-        encoder = encoder.model_copy(update={"start": "random"})
+        encoder = encoder.model_copy(update={"start": ResNetOptions.model_fields["start"].default})
     if not same and (encoder is None or not config.method.can_use(type(encoder))):
         its = f"has encoder {encoder.name}" if encoder is not None else f"is a run of method {source.method.name}"
         raise InputError(f"{name} {its}, which method {config.method.name} cannot start from: name another run or --method")
