@@ -346,3 +346,13 @@ def test_a_run_keeps_what_it_began_with_when_it_goes_on(source, data, tmp_path, 
 def test_other_channels_than_grey_and_colour_are_refused(source):
     with pytest.raises(InputError, match="only grey and colour"):
         taken({}, source, (2, 8, 8))
+
+
+@pytest.mark.parametrize("name", ["structural", "byol", "dino"])
+def test_names_of_followers_are_those_of_tensors(name):
+    method = tiny.method(method=name)
+    names = list(method.state_dict())
+    followers = method.followers()
+    assert followers
+    for prefix in (*followers, *followers.values()):
+        assert any(tensor.startswith(prefix) for tensor in names), prefix
