@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from sao.core import distributed
 from sao.core import random as randomness
 from sao.evaluation.patches import Patches, random_patches
-from sao.networks import PlainResNet, ResNet
+from sao.networks.resnet import StagedEncoder
 
 IMAGES = 2000  # of which patches are taken
 
@@ -28,7 +28,7 @@ class TrainingData(Protocol):
 @torch.no_grad()
 def start_from_patches(network: nn.Module, data: TrainingData, seed: int) -> None:
     """Set the first convolution of every encoder inside that asks for it; copies of one encoder stay copies."""
-    encoders = [part for part in network.modules() if isinstance(part, ResNet | PlainResNet) and part.starts_from_patches]
+    encoders = [part for part in network.modules() if isinstance(part, StagedEncoder) and part.starts_from_patches]
     if not encoders:
         return
     weight = encoders[0].stem.weight

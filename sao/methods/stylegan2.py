@@ -21,8 +21,7 @@ from sao.methods.optimisers import AdamW
 from sao.methods.players import frozen, images_only, normal_rows
 from sao.methods.two_view import spread
 from sao.networks import EMA
-from sao.networks.stylegan2 import StyleGenerator
-from sao.networks.stylegan2_discriminator import StyleDiscriminator
+from sao.networks.stylegan2 import StyleDiscriminator, StyleGenerator
 
 GENERATOR_PENALTY_EVERY = 4  # its penalty is not used here, but the authors keep the learning rate that belongs to it
 

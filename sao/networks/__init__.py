@@ -1,14 +1,11 @@
 """Encoders, heads and generators, for images of any size from 8 to 256 and for vectors."""
 
-from sao.networks.biggan import Generator
-from sao.networks.biggan_encoder import BigGANEncoder
-from sao.networks.discriminator import Discriminator, Encoder
-from sao.networks.ema import EMA
+from sao.networks.base import Discriminator, Encoder
+from sao.networks.biggan import BigGANEncoder, Generator
+from sao.networks.ema import EMA, Teacher
 from sao.networks.head import EmbeddingHead, LocalHead, ProjectionHead, Prototypes, ScoreHead
 from sao.networks.mlp import VectorEncoder, VectorGenerator
-from sao.networks.plain_resnet import PlainResNet
-from sao.networks.resnet import ResNet, resnet_stages
-from sao.networks.teacher import Teacher
+from sao.networks.resnet import PlainResNet, ResNet, resnet_stages
 
 __all__ = [
     "EMA",

@@ -4,18 +4,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.networks.biggan import ATTENTION_RESOLUTION, SelfAttention
-from sao.networks.biggan_encoder import Block
-from sao.networks.checks import check_sizes
-from sao.networks.discriminator import Encoder
-from sao.networks.layout import ImageEncoder
+from sao.networks.base import Encoder, check_sizes, halvings
+from sao.networks.biggan import ATTENTION_RESOLUTION, EncoderBlock, SelfAttention, SummedBlocks
 from sao.networks.spectral import normalise_spectrally
 
 WIDEST = 16  # channels, in units of the width
 
 
-class ImageTower(ImageEncoder):
-    """(n, c, h, w) in [-1, 1] → features (n, feature_size), summed over all positions: the body of BigGAN's discriminator.
+class ImageTower(SummedBlocks):
+    """The body of BigGAN's discriminator for images of any size.
 
     Residual blocks halve the image until it is 4 to 7 pixels wide and double the channels up to a limit; one more keeps both.
     """
@@ -23,27 +20,18 @@ class ImageTower(ImageEncoder):
     def __init__(self, size: int, channels: int = 3, width: int = 64) -> None:
         super().__init__()
         check_sizes(size=size, channels=channels, width=width)
-        halvings = max(1, (size // 4).bit_length() - 1)
-        self.channels, self.reduction = channels, 2**halvings
+        halved_times = halvings(size)
+        self.channels, self.reduction = channels, 2**halved_times
         self.blocks = nn.Sequential()
         inputs, side = channels, size
-        for index in range(halvings + 1):
-            outputs, halved = width * min(2**index, WIDEST), index < halvings
-            self.blocks.append(Block(inputs, outputs, pooled=halved, first=index == 0))
+        for index in range(halved_times + 1):
+            outputs, halved = width * min(2**index, WIDEST), index < halved_times
+            self.blocks.append(EncoderBlock(inputs, outputs, pooled=halved, first=index == 0))
             inputs, side = outputs, side // 2 if halved else side
             if halved and side <= ATTENTION_RESOLUTION < 2 * side:
                 self.blocks.append(SelfAttention(outputs))
         self.feature_size = inputs
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.orthogonal_(module.weight)
-        self.arrange_weights()
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return F.relu(self.blocks(self.arranged(inputs))).sum((2, 3))
-
-    def blocks_of_maps(self) -> nn.Sequential:
-        return self.blocks
+        self.initialise()
 
 
 class ResidualPerceptron(nn.Module):

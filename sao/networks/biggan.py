@@ -1,14 +1,13 @@
-"""The generator of BigGAN-deep without classes: the latent alone conditions every BatchNorm."""
+"""BigGAN without classes: the generator of BigGAN-deep, and the body of the discriminator for small images."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sao.networks.base import ImageEncoder, ImageNetwork, arranged, centre, check_latents, check_sizes, halvings
 from sao.networks.batchnorm import BatchNorm
-from sao.networks.checks import check_latents, check_sizes
 from sao.networks.cpu import use_cpu_operators
 from sao.networks.cpu.generator import convolved_or_graph
-from sao.networks.layout import ImageNetwork, arranged
 from sao.networks.spectral import normalise_spectrally
 
 BOTTLENECK = 4
@@ -52,7 +51,7 @@ class Generator(ImageNetwork):
         if not 8 <= size <= 256:
             raise ValueError(f"size must be between 8 and 256, got {size}")
         check_sizes(channels=channels, width=width, depth=depth, latent_size=latent_size)
-        doublings = max(1, (size // 4).bit_length() - 1)
+        doublings = halvings(size)
         self.size, self.latent_size = size, latent_size
         self.start = -(-size // 2**doublings)
         multipliers = [(i * width, o * width) for i, o in (_FALLING if falling else _MULTIPLIERS)[doublings]]
@@ -83,8 +82,7 @@ class Generator(ImageNetwork):
         for block in self.blocks:
             x = block(x) if isinstance(block, SelfAttention) else block(x, condition, self.recompute)
         images = torch.tanh(_layer(self.norm, self.last, x, None, self.recompute))
-        margin = (images.shape[-1] - self.size) // 2
-        return images[..., margin : margin + self.size, margin : margin + self.size]
+        return centre(images, self.size)
 
 
 def _layer(
@@ -154,3 +152,61 @@ class SelfAttention(nn.Module):
         weights = torch.softmax(query.transpose(1, 2) @ key, dim=-1)
         attended = (value @ weights.transpose(1, 2)).reshape(x.shape[0], -1, *x.shape[2:])
         return x + self.strength * self.output(attended)
+
+
+REDUCTIONS = (True, True, False, False)  # one block each
+
+
+class SummedBlocks(ImageEncoder):
+    """(n, c, h, w) in [-1, 1] → backbone features (n, feature_size): the last map of the blocks, summed over all positions."""
+
+    blocks: nn.Sequential
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return F.relu(self.blocks(self.arranged(inputs))).sum((2, 3))
+
+    def blocks_of_maps(self) -> nn.Sequential:
+        return self.blocks
+
+    def initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.orthogonal_(module.weight)
+        self.arrange_weights()
+
+
+class BigGANEncoder(SummedBlocks):
+    """The body of BigGAN's own discriminator for 32x32 images: the baseline of the paper's.
+
+    Four residual blocks of one width with ReLU, of which the first two halve the image by average pooling; every layer is
+    normalised spectrally and there is no other norm. The defaults are BigGAN's for CIFAR-10: 64 channels times 4.
+    """
+
+    def __init__(self, channels: int = 3, width: int = 256) -> None:
+        super().__init__()
+        check_sizes(channels=channels, width=width)
+        self.channels, self.feature_size = channels, width
+        self.reduction = 2 ** sum(REDUCTIONS)
+        inputs = [channels] + [width] * (len(REDUCTIONS) - 1)
+        blocks = zip(inputs, REDUCTIONS, strict=True)
+        self.blocks = nn.Sequential(*[EncoderBlock(i, width, pooled, first=n == 0) for n, (i, pooled) in enumerate(blocks)])
+        self.initialise()
+        normalise_spectrally(self)
+
+
+class EncoderBlock(nn.Module):
+    """ReLU before each convolution, but not before the first of all, which sees pixels; pooling at the end."""
+
+    def __init__(self, inputs: int, outputs: int, pooled: bool, first: bool) -> None:
+        super().__init__()
+        self.pooled, self.of_pixels = pooled, first
+        self.first = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.second = nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1) if pooled or inputs != outputs else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        residual = self.second(F.relu(self.first(x if self.of_pixels else F.relu(x))))
+        if not self.pooled:
+            return residual + self.shortcut(x)
+        # A 1x1 convolution and a mean may change places: pooled first, it costs a quarter.
+        return F.avg_pool2d(residual, 2) + self.shortcut(F.avg_pool2d(x, 2))

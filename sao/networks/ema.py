@@ -1,4 +1,4 @@
-"""Exponential moving average of a network, buffers included."""
+"""Exponential moving averages: a network for use after training (EMA), and one whose outputs are targets (Teacher)."""
 
 import copy
 from typing import Any, NamedTuple
@@ -68,3 +68,22 @@ class _Places(NamedTuple):
 
 def _at(places: list[tuple[dict[str, Any], str]]) -> list[Tensor]:
     return [holder[name] for holder, name in places]
+
+
+class Teacher(nn.Module):
+    """Copies without gradients; only parameters follow: copy ← decay · copy + (1 − decay) · network.
+
+    Unlike an EMA for use after training, a copy has the mode of its owner. In training its BatchNorm takes the moments of the
+    batch and keeps running statistics of its own.
+    """
+
+    def __init__(self, *networks: nn.Module) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(copy.deepcopy(network).requires_grad_(False) for network in networks)
+
+    @torch.no_grad()
+    def update(self, decay: float, *networks: nn.Module) -> None:
+        for own, followed in zip(self.networks, networks, strict=True):
+            weights: list[Tensor] = list(own.parameters())
+            current: list[Tensor] = list(followed.parameters())
+            follow(weights, current, 1 - decay)

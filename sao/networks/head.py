@@ -6,8 +6,8 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sao.networks.base import check_sizes
 from sao.networks.batchnorm import BatchNorm
-from sao.networks.checks import check_sizes
 from sao.networks.spectral import normalise_spectrally
 
 

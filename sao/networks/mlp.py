@@ -4,9 +4,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao.core import distributed
+from sao.networks.base import Encoder, check_latents, check_sizes
 from sao.networks.batchnorm import BatchNorm
-from sao.networks.checks import check_latents, check_sizes
-from sao.networks.discriminator import Encoder
 from sao.networks.layers import ELU, GroupNorm
 from sao.networks.spectral import normalise_spectrally
 

@@ -1,21 +1,66 @@
-"""The paper's encoder: a ResNet whose samples never interact, so that each has a Jacobian of its own."""
+"""Two ResNets of basic blocks: the paper's, whose samples never interact, and the usual one of the baselines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.networks.checks import check_sizes
+from sao.networks.base import ImageEncoder, arranged, check_sizes
+from sao.networks.batchnorm import BatchNorm
 from sao.networks.layers import Activation, Convolution, GroupNorm, activation_named
-from sao.networks.layout import ImageEncoder
 
 
-class ResNet(ImageEncoder):
-    """(n, c, h, w) in [-1, 1] → backbone features (n, widths[-1]).
+class StagedEncoder(ImageEncoder):
+    """A stem, then residual blocks in stages; the features (n, widths[-1]) are the mean of the last map."""
+
+    stem: nn.Conv2d
+
+    def _describe(self, channels: int, widths: Sequence[int], blocks: Sequence[int], patch: int) -> None:
+        if not len(widths) == len(blocks) > 0:
+            raise ValueError(f"widths and blocks must have one entry for each stage, got {len(widths)} and {len(blocks)}")
+        check_sizes(channels=channels, widths=min(widths), blocks=min(blocks), patch=patch)
+        self.channels, self.feature_size, self.patch = channels, widths[-1], patch
+        self.widths, self.blocks = tuple(widths), tuple(blocks)
+
+    def _add_stages(self, downsample: Sequence[bool], block: Callable[[int, int, bool], nn.Module]) -> None:
+        stages: list[nn.Module] = []
+        inputs = self.widths[0]
+        for width, count, smaller in zip(self.widths, self.blocks, downsample, strict=True):
+            for index in range(count):
+                stages.append(block(inputs, width, smaller and index == 0))
+                inputs = width
+        self.stages = nn.Sequential(*stages)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        self.arrange_weights()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.stages(self.first_map(inputs)).mean((2, 3))
+
+    def first_map(self, inputs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def blocks_of_maps(self) -> nn.Sequential:
+        return self.stages
+
+    def stage_widths(self) -> Sequence[int]:
+        return self.widths
+
+    def with_map(self, inputs: Tensor, stage: int) -> tuple[Tensor, Tensor]:
+        last = sum(self.blocks[: stage + 1]) - 1
+        x = maps = self.first_map(inputs)
+        for index, block in enumerate(self.stages):
+            x = block(x)
+            maps = x if index == last else maps
+        return x.mean((2, 3)), maps
+
+
+class ResNet(StagedEncoder):
+    """(n, c, h, w) in [-1, 1] → backbone features (n, widths[-1]), of each sample by itself: it has a Jacobian of its own.
 
     A ResNet-18 with 3x3 stem and no max-pool, average pooling instead of strides, GroupNorm instead of BatchNorm, no first norm
-    in a block, ELU instead of ReLU. The defaults are the paper's 32x32 network; `resnet_stages` knows the others. With a
-    `patch` the first convolution sees that many pixels a side as one position.
+    in a block, ELU instead of ReLU. The defaults are the paper's 32x32 network; `resnet_stages` knows the others.
     """
 
     def __init__(
@@ -28,46 +73,14 @@ class ResNet(ImageEncoder):
         patch: int = 1,
     ) -> None:
         super().__init__()
-        if not len(widths) == len(blocks) == len(downsample) > 0:
-            raise ValueError(
-                f"widths, blocks and downsample must have one entry for each stage, "
-                f"got {len(widths)}, {len(blocks)} and {len(downsample)}"
-            )
-        check_sizes(channels=channels, widths=min(widths), blocks=min(blocks), patch=patch)
-        self.channels, self.patch = channels, patch
+        self._describe(channels, widths, blocks, patch)
         self.reduction = patch * 2 ** sum(downsample)
-        self.feature_size = widths[-1]
-        self.widths, self.blocks = tuple(widths), tuple(blocks)
         self.stem = Convolution(channels * patch**2, widths[0], 3)
         self.activation = activation_named(activation)
-        stages: list[nn.Module] = []
-        inputs = widths[0]
-        for width, count, pooled in zip(widths, blocks, downsample, strict=True):
-            for index in range(count):
-                stages.append(Block(inputs, width, pooled and index == 0, activation))
-                inputs = width
-        self.stages = nn.Sequential(*stages)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        self.arrange_weights()
+        self._add_stages(downsample, lambda inputs, outputs, smaller: Block(inputs, outputs, smaller, activation))
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.stages(self.activation(self.stem(self.arranged(inputs)))).mean((2, 3))
-
-    def blocks_of_maps(self) -> nn.Sequential:
-        return self.stages
-
-    def stage_widths(self) -> Sequence[int]:
-        return self.widths
-
-    def with_map(self, inputs: Tensor, stage: int) -> tuple[Tensor, Tensor]:
-        last = sum(self.blocks[: stage + 1]) - 1
-        x = maps = self.activation(self.stem(self.arranged(inputs)))
-        for index, block in enumerate(self.stages):
-            x = block(x)
-            maps = x if index == last else maps
-        return x.mean((2, 3)), maps
+    def first_map(self, inputs: Tensor) -> Tensor:
+        return self.activation(self.stem(self.arranged(inputs)))
 
 
 class Block(nn.Module):
@@ -103,3 +116,56 @@ def resnet_stages(size: int, widths: Sequence[int] | None = None) -> tuple[list[
     for index in range(len(widths)):
         downsample[index] &= size // 2 ** (sum(downsample[:index]) + 1) >= 2
     return widths, downsample
+
+
+class PlainResNet(StagedEncoder):
+    """(n, c, h, w) in [-1, 1] → backbone features (n, widths[-1]), with BatchNorm, strides and ReLU.
+
+    The defaults are torchvision's ResNet-18 for CIFAR, with a 3x3 stem and no max-pool; `large` is its own 7x7 stem with stride
+    2 and max-pool. The moments of BatchNorm are those of the global batch, so that in training samples interact.
+    """
+
+    def __init__(
+        self,
+        channels: int = 3,
+        widths: Sequence[int] = (64, 128, 256, 512),
+        blocks: Sequence[int] = (2, 2, 2, 2),
+        large: bool = False,
+        activation: Activation = "relu",
+        patch: int = 1,
+    ) -> None:
+        super().__init__()
+        self._describe(channels, widths, blocks, patch)
+        self.reduction = patch * 2 ** (len(widths) - 1) * (4 if large else 1)
+        kernel, stride = (7, 2) if large else (3, 1)
+        self.stem = nn.Conv2d(channels * patch**2, widths[0], kernel, stride, kernel // 2, bias=False)
+        self.norm = BatchNorm(widths[0])
+        self.activation = activation_named(activation)
+        self.pool = nn.MaxPool2d(3, 2, padding=1) if large else nn.Identity()
+        smaller = [stage > 0 for stage in range(len(widths))]
+        self._add_stages(smaller, lambda inputs, outputs, smaller: PlainBlock(inputs, outputs, smaller, activation))
+
+    def first_map(self, inputs: Tensor) -> Tensor:
+        return self.pool(self.activation(self.norm(self.stem(self.arranged(inputs)))))
+
+
+class PlainBlock(nn.Module):
+    """Basic residual block; a stage's reduction is a stride of its first convolution and of the shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, downsample: bool, activation: Activation) -> None:
+        super().__init__()
+        self.stride = stride = 2 if downsample else 1
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.first_norm = BatchNorm(outputs)
+        self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.second_norm = BatchNorm(outputs)
+        self.activation = activation_named(activation)
+        self.shortcut = nn.Identity()
+        if stride > 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), BatchNorm(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        residual = self.activation(self.first_norm(self.first(x)))
+        # A 1x1 convolution with a stride, in channels_last, writes beyond its memory in torch 2.13 on CPUs; this is the same.
+        kept = arranged(x[..., :: self.stride, :: self.stride])
+        return self.activation(self.second_norm(self.second(residual)), self.shortcut(kept))

@@ -4,9 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sao.networks.base import ImageEncoder, centre, check_latents, check_sizes, halvings
 from sao.networks.batchnorm import BatchNorm
-from sao.networks.checks import check_latents, check_sizes
-from sao.networks.layout import ImageEncoder
 
 SLOPE = 0.1  # of a leaky rectifier below 0
 WIDEST = 8  # channels, in units of the width
@@ -22,7 +21,7 @@ class ConvolutionalEncoder(ImageEncoder):
     def __init__(self, size: int = 32, channels: int = 3, width: int = 64) -> None:
         super().__init__()
         check_sizes(size=size, channels=channels, width=width)
-        doublings = _doublings(size)
+        doublings = halvings(size)
         self.channels, self.reduction = channels, 2**doublings
         self.convolutions = nn.ModuleList()
         inputs = channels
@@ -59,7 +58,7 @@ class ClusterGenerator(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(clusters=clusters, size=size, channels=channels, width=width, latent_size=latent_size)
-        doublings = _doublings(size)
+        doublings = halvings(size)
         self.size, self.latent_size = size, latent_size
         self.start = -(-size // 2**doublings)
         self.embedding = nn.Embedding(clusters, embedding_size)
@@ -77,13 +76,7 @@ class ClusterGenerator(nn.Module):
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             x = F.relu(norm(convolution(x)))
         images = torch.tanh(self.last(x))
-        margin = (images.shape[-1] - self.size) // 2
-        return images[..., margin : margin + self.size, margin : margin + self.size]
-
-
-def _doublings(size: int) -> int:
-    """From a map of 4 to 7 pixels a side to the image."""
-    return max(1, (size // 4).bit_length() - 1)
+        return centre(images, self.size)
 
 
 def _channels(width: int, doublings: int) -> int:

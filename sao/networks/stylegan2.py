@@ -1,4 +1,4 @@
-"""The generator of StyleGAN2, written from its paper: a learnt constant that styles modulate layer by layer, and noise.
+"""The pair of StyleGAN2, written from its paper: a learnt constant that styles modulate layer by layer, and its judge.
 
 Weights begin as standard normal draws and are scaled when they are used (an equal learning rate for all of them). Maps are
 doubled and halved with the filter [1, 3, 3, 1] along each axis.
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.networks.checks import check_latents, check_sizes
+from sao.core import distributed
+from sao.networks.base import centre, check_latents, check_sizes, halvings
 
 SLOPE, GAIN = 0.2, math.sqrt(2)  # of the leaky rectifier, and what keeps the size of its outputs
 TAPS = (1, 3, 3, 1)
@@ -63,8 +64,7 @@ class StyleGenerator(nn.Module):
             for layer in (2 * index + 1, 2 * index + 2):
                 x = self.layers[layer](x, styles, noises[layer])
             images = self.grow.doubled(images) + to_images(x, styles)
-        margin = (images.shape[-1] - self.size) // 2
-        return images[..., margin : margin + self.size, margin : margin + self.size]
+        return centre(images, self.size)
 
 
 class MappingLayer(nn.Module):
@@ -193,10 +193,66 @@ def activated(x: Tensor) -> Tensor:
 
 def sides_of(size: int) -> list[int]:
     """Of the maps: the first has 4 to 7 pixels, each other twice as many as the one before, the last enough for the image."""
-    doublings = max(1, (size // 4).bit_length() - 1)
+    doublings = halvings(size)
     return [-(-size // 2**doublings) * 2**index for index in range(doublings + 1)]
 
 
 def width_at(side: int, width: int) -> int:
     """Channels of a map."""
     return max(1, min(width, width * FULL_WIDTH_UP_TO // side))
+
+
+class StyleDiscriminator(nn.Module):
+    """Images (n, c, h, w) → features (n, width), the averaged last map, and scores (n, 1), which depend on the whole batch.
+
+    The features do not: they are taken before samples see each other. The defaults are the authors' network for CIFAR-10.
+    """
+
+    def __init__(self, size: int = 32, channels: int = 3, width: int = 512, group: int = 32) -> None:
+        super().__init__()
+        check_sizes(size=size, channels=channels, width=width, group=group)
+        widths = [width_at(side, width) for side in reversed(sides_of(size))]
+        self.first = EqualConvolution(channels, widths[0], 1)
+        blocks = [(EqualConvolution(i, i, 3), EqualConvolution(i, o, 3, halve=True)) for i, o in pairwise(widths)]
+        self.convolutions = nn.Sequential(*[layer for block in blocks for layer in block])
+        self.feature_size = last = widths[-1]
+        self.deviation = BatchDeviation(group)
+        self.mixed = EqualConvolution(last + 1, last, 3)
+        side = size // 2 ** len(blocks)
+        self.hidden, self.score = EqualLinear(last * side**2, last), EqualLinear(last, 1)
+
+    def features(self, images: Tensor) -> Tensor:
+        return self._map(images).mean((2, 3))
+
+    def forward(self, images: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        """Of this process's rows of a global batch."""
+        x = self._map(images)
+        with_deviation = torch.cat([x, self.deviation(x, batch)], dim=1)
+        hidden = activated(self.hidden(self.mixed(with_deviation).flatten(1)))
+        return x.mean((2, 3)), self.score(hidden)
+
+    def _map(self, images: Tensor) -> Tensor:
+        return self.convolutions(self.first(images))
+
+
+class BatchDeviation(nn.Module):
+    """(n, c, h, w) → (n, 1, h, w): how much the samples of a group differ, the mean over all places of their deviation.
+
+    Sample i of the global batch is in group i mod (batch / group size).
+    """
+
+    def __init__(self, group: int) -> None:
+        super().__init__()
+        self.group = group
+
+    def forward(self, x: Tensor, batch: int) -> Tensor:
+        groups = max(1, batch // self.group)
+        rows = distributed.local_slice(batch)
+        member = torch.arange(rows.start, rows.stop, device=x.device) % groups
+        share = F.one_hot(member, groups).to(x.dtype)  # (n, groups)
+        sizes = F.one_hot(torch.arange(batch, device=x.device) % groups, groups).sum(0).to(x.dtype)
+        values = x.flatten(1)
+        mean = distributed.total(share.T @ values) / sizes[:, None]
+        variance = distributed.total(share.T @ (values - share @ mean).square()) / sizes[:, None]
+        deviation = (variance + EPSILON).sqrt().mean(1)  # (groups,)
+        return (share @ deviation)[:, None, None, None].expand(-1, 1, *x.shape[2:])

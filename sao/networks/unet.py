@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sao.networks.discriminator import Encoder
+from sao.networks.base import Encoder
 
 Draw = Callable[[str, tuple[int, ...]], Tensor]  # (name, shape of a sample) → uniform numbers (n, *shape) in [0, 1)
 

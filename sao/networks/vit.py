@@ -8,8 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from sao.networks.checks import check_sizes
-from sao.networks.discriminator import Encoder
+from sao.networks.base import Encoder, check_sizes
 
 MakeBlock = Callable[[int, int], nn.Module]  # (width, heads) → a module from (n, tokens, width) to the same
 EPSILON = 1e-6  # of every LayerNorm

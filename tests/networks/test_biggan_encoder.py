@@ -7,7 +7,7 @@ from torch import nn
 from sao.config import build
 from sao.errors import InputError
 from sao.networks import BigGANEncoder, Discriminator, ScoreHead
-from sao.networks.biggan_encoder import Block
+from sao.networks.biggan import EncoderBlock
 
 
 def discriminator(channels: int = 3, width: int = 256) -> Discriminator:
@@ -51,7 +51,7 @@ def test_samples_do_not_interact():
 
 
 def test_the_pooled_shortcut_is_the_convolved_one_pooled():
-    block = Block(4, 4, pooled=True, first=False)
+    block = EncoderBlock(4, 4, pooled=True, first=False)
     x = torch.randn(2, 4, 8, 8)
     pool = nn.AvgPool2d(2)
     expected = pool(block.second(block.first(x.relu()).relu()) + block.shortcut(x))

@@ -8,8 +8,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sao.networks.stylegan2 import EqualConvolution, EqualLinear, Filter, ModulatedConvolution, StyleGenerator, activated
-from sao.networks.stylegan2_discriminator import BatchDeviation, StyleDiscriminator
+from sao.networks.stylegan2 import (
+    BatchDeviation,
+    EqualConvolution,
+    EqualLinear,
+    Filter,
+    ModulatedConvolution,
+    StyleDiscriminator,
+    StyleGenerator,
+    activated,
+)
 
 TAPS = np.outer([1, 3, 3, 1], [1, 3, 3, 1]) / 64
 
