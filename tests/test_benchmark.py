@@ -11,8 +11,9 @@ from sao.benchmark import measure
 from sao.benchmark.literal import left_out, literal
 from sao.cli.main import main
 from sao.config import Config, load_preset
+from sao.core import precision
 from sao.errors import InputError
-from sao.methods import Batch, compiled
+from sao.methods import Batch
 from sao.runtime.machine import processor_name
 from sao.training import device
 
@@ -101,7 +102,7 @@ def test_the_command_measures_everything_in_one_run(monkeypatch, capsys):
 
 def test_what_compiling_gains_is_measured_in_turns(monkeypatch, capsys):
     monkeypatch.setattr(device, "_compiles", lambda where: None)
-    monkeypatch.setattr(compiled.Compiled, "__call__", lambda self, function: function)
+    monkeypatch.setattr(precision.Compiled, "__call__", lambda self, function: function)
     monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
     assert main(bench("--no-literal", "--train.compile", "true")) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("uncompiled")]

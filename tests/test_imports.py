@@ -149,7 +149,7 @@ NAMED_IN = (
 )
 
 
-OF_ALL_METHODS = {"base", "encoders", "health"}  # modules of their folder that are of no method alone
+OF_ALL_METHODS = {"base", "encoders"}  # modules of their folder that are of no method alone
 
 
 def module_of_a_method(name: str) -> bool:

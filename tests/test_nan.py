@@ -33,7 +33,7 @@ from sao.evaluation.result import accuracy
 from sao.evaluation.verdict import verdict_of
 from sao.export.check import BATCHES, check
 from sao.export.whole import Whole
-from sao.methods import reclustering
+from sao.methods import self_conditioned
 from sao.methods.structural import Structural
 from sao.reproduce.study import best as best_rate
 from sao.reproduce.table import _search, read_result
@@ -217,11 +217,11 @@ def test_the_best_start_of_a_reclustering_is_not_nan(monkeypatch):
     """Each run takes its squared distances after it has settled: those of the first are NaN."""
     runs = iter([torch.zeros(60, dtype=torch.long), torch.from_numpy(LABELS)])
     settled = []
-    monkeypatch.setattr(reclustering, "settled", lambda *_: settled.append(next(runs)) or settled[-1])
-    distances = reclustering.nearest
+    monkeypatch.setattr(self_conditioned, "settled", lambda *_: settled.append(next(runs)) or settled[-1])
+    distances = self_conditioned.nearest
     broken = lambda *given: (distances(*given)[0], torch.full((60,), NAN if len(settled) == 1 else 1.0))  # noqa: E731
-    monkeypatch.setattr(reclustering, "nearest", broken)
-    found = reclustering.cluster_anew(torch.from_numpy(DRAWS), 3, 2, torch.Generator().manual_seed(0))
+    monkeypatch.setattr(self_conditioned, "nearest", broken)
+    found = self_conditioned.cluster_anew(torch.from_numpy(DRAWS), 3, 2, torch.Generator().manual_seed(0))
     assert torch.equal(found, torch.from_numpy(LABELS))
 
 

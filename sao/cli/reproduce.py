@@ -120,10 +120,7 @@ def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str,
     from sao.reproduce.rows import check_options, chosen_data, chosen_rows
     from sao.reproduce.study import Study, check_scores, read_scores
     from sao.reproduce.table1 import table1
-    from sao.reproduce.table2 import table2
-    from sao.reproduce.table3 import table3
-    from sao.reproduce.table4 import samples, table4
-    from sao.reproduce.table5 import table5
+    from sao.reproduce.tables import samples, table2, table3, table4, table5
 
     tables = {"table1": table1, "table2": table2, "table3": table3, "table4": table4, "table5": table5, "samples": samples}
     scale = arguments.scale or "cpu"

@@ -17,7 +17,7 @@ from sao.methods import ENCODERS, METHODS, AnyEncoderOptions, AnyMethod, Context
 from sao.methods.encoders import encoder_for_shape
 from sao.runtime.files import read_text, write_text
 
-FORMAT = 3  # of config.yaml; 1 was written by version 0.1, 2 by version 0.2 with other names of options
+FORMAT = 3  # of config.yaml; 2 was written by version 0.2, with other names of options
 
 
 class Data(Strict):
@@ -198,11 +198,7 @@ def load(path: Path) -> Config:
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
     values = _mapping(text, str(path))
-    written = values.pop("format", 1)
-    if written == 1 and not {"objective", "discriminator"}.isdisjoint(values):
-        raise InputError(
-            f"{path} was written by sao 0.1, whose options this version cannot read: use that version, or train anew"
-        )
+    written = values.pop("format", None)
     if written == 2:
         dotted.rename(values, hint=False)  # nobody typed them
     elif written != FORMAT:

@@ -1,7 +1,8 @@
 """Mixed precision: torch's autocast to bfloat16, and TF32, where a device has them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Self, TypeVar
 
 import torch
 
@@ -39,3 +40,31 @@ def full_precision(device: torch.device) -> AbstractContextManager:
     if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
+
+
+BACKEND = "inductor"
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Compiled:
+    """What to call in the place of a network, or of a bound method: it is compiled once, when it is first called.
+
+    A compiled function has no forward mode and no second backward pass, so passes with a Jacobian norm or a gradient penalty
+    are not compiled.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+    def __call__(self, function: Function) -> Function:
+        if function not in self._known:
+            self._known[function] = torch.compile(function, backend=BACKEND)
+        return self._known[function]  # pyright: ignore[reportReturnType]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy of a method has networks of its own."""
+        return type(self)()
+
+
+def identity(function: Function) -> Function:
+    return function

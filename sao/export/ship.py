@@ -17,8 +17,7 @@ from sao.runtime.files import write_text
 from sao.training import checkpoint
 from sao.training.model import Model
 from sao.training.partial_method import PartialMethod
-from sao.training.run_files import MARK
-from sao.training.run_folder import CONFIG, FACTS, FORMAT, DataFacts, Run
+from sao.training.run_folder import CONFIG, FACTS, FORMAT, MARK, DataFacts, Run
 
 CARD = "README.md"
 SHOWN = ("kmeans", "kmeans_best", "manifold", "manifold_nmi", "manifold_ari", "svm", "knn1", "knn5")

@@ -4,6 +4,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
+from sao.core.finite import NonFiniteError
 from sao.methods import (
     bigbigan,
     biggan,
@@ -25,7 +26,6 @@ from sao.methods import (
 )
 from sao.methods.base import Batch, Context, FeatureName, Generative, Method, MethodOptions, OtherRun, Use, generative
 from sao.methods.encoders import AnyEncoderOptions, EncoderOptions
-from sao.methods.health import NonFiniteError
 
 __all__ = [
     "ENCODERS",

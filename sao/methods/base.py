@@ -14,10 +14,11 @@ from torch.optim import Optimizer
 
 from sao.config.types import Strict
 from sao.core import distributed
-from sao.core.precision import autocast
-from sao.methods.compiled import Compiled, Function, identity
+from sao.core import random as randomness
+from sao.core.finite import Health
+from sao.core.precision import Compiled, Function, autocast, identity
+from sao.errors import InputError
 from sao.methods.encoders import AnyEncoderOptions, EncoderOptions
-from sao.methods.health import Health
 from sao.methods.patch_start import TrainingData, start_from_patches
 from sao.methods.stages import with_stages
 from sao.networks import EMA, Encoder
@@ -286,3 +287,26 @@ def clip_grad_norm(parameters: Sequence[nn.Parameter], norm: Tensor, limit: floa
 def gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
     gradients = [p.grad for p in parameters if p.grad is not None]
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))  # pyright: ignore[reportPrivateImportUsage]
+
+
+@contextmanager
+def frozen(*networks: nn.Module) -> Iterator[None]:
+    """Gradients pass through the networks, but their parameters take none."""
+    for network in networks:
+        network.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for network in networks:
+            network.requires_grad_(True)
+
+
+def normal_rows(shape: tuple[int, ...], batch: int, seed: int, purpose: str, step: int, like: Tensor) -> Tensor:
+    """This process's rows (n, *shape) of the standard normal draws of a global batch."""
+    rows = distributed.local_slice(batch)
+    return randomness.normal(seed, purpose, step, rows, shape, like.device).to(like.dtype)
+
+
+def images_only(shape: tuple[int, ...], name: str) -> None:
+    if len(shape) == 1:
+        raise InputError(f"method {name} is for images, and this data is vectors: choose another --method")

@@ -13,10 +13,9 @@ from torch.nn import functional as F
 from sao.config.types import Decay, Depth, PositiveFloat, PositiveInt
 from sao.core import distributed
 from sao.data.augmentation import Augmentation
-from sao.methods.base import Batch, Context, Generative, MethodOptions, Scalars, total
+from sao.methods.base import Batch, Context, Generative, MethodOptions, Scalars, frozen, images_only, normal_rows, total
 from sao.methods.encoders import GeneratorOptions, encoder_for, image_shape
 from sao.methods.optimisers import AdamW
-from sao.methods.players import frozen, images_only, normal_rows
 from sao.methods.two_view import spread
 from sao.networks import EMA
 from sao.networks.bigbigan import ImageTower, JointDiscriminator, LatentEncoder

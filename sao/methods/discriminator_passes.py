@@ -17,8 +17,8 @@ from torch.nn.utils import parametrize
 
 from sao.core import distributed
 from sao.core.jacobian import outputs_and_norms
+from sao.core.precision import identity
 from sao.methods.base import Generative
-from sao.methods.compiled import identity
 from sao.networks import Discriminator
 
 

@@ -15,11 +15,10 @@ from torch.autograd.profiler import record_function
 from sao.config.types import Decay, PositiveInt
 from sao.core import distributed
 from sao.data.augmentation import Augmentation
-from sao.methods.base import Batch, Context, MethodOptions, Scalars, total
+from sao.methods.base import Batch, Context, MethodOptions, Scalars, frozen, normal_rows, total
 from sao.methods.discriminator_passes import DiscriminatorPasses, EmbeddedBatch
 from sao.methods.encoders import GeneratorOptions
 from sao.methods.optimisers import AdamW, DecayedAdamW
-from sao.methods.players import frozen, normal_rows
 from sao.networks import EMA, Discriminator, Generator
 
 

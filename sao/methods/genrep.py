@@ -19,9 +19,8 @@ from sao.core import distributed
 from sao.core import random as randomness
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
-from sao.methods.base import Context, Generative, Method, OtherRun, Scalars, generative
+from sao.methods.base import Context, Generative, Method, OtherRun, Scalars, generative, images_only, normal_rows
 from sao.methods.encoders import encoder_for
-from sao.methods.players import images_only, normal_rows
 from sao.methods.two_view import Outputs, TwoViews, ViewsOptions, nt_xent
 
 CUT = 2.0  # deviations at which the difference of adjacent latents is cut off, as its authors do

@@ -15,10 +15,9 @@ from torch.nn import functional as F
 from sao.config.types import Decay, NonNegativeFloat, PositiveFloat, PositiveInt, Probability
 from sao.core import distributed
 from sao.data.adaptive import augmented, draws_for
-from sao.methods.base import Batch, Context, Generative, MethodOptions, Scalars
+from sao.methods.base import Batch, Context, Generative, MethodOptions, Scalars, frozen, images_only, normal_rows
 from sao.methods.encoders import image_shape
 from sao.methods.optimisers import AdamW
-from sao.methods.players import frozen, images_only, normal_rows
 from sao.methods.two_view import spread
 from sao.networks import EMA
 from sao.networks.stylegan2 import StyleDiscriminator, StyleGenerator

@@ -1,12 +1,18 @@
-"""What a run records of its data, in data.json: enough to use the model without it, and to recognise it."""
+"""What a run records of its data, in data.json: enough to use the model without it, to recognise it, to find it."""
 
 import json
 import math
+import os
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
+
+from sao.config import Config
+from sao.data.files.open import data_exists
+from sao.errors import InputError
 
 if TYPE_CHECKING:  # torch comes with it, and a folder that is no run is refused without waiting for torch
     from sao.data.dataset import Dataset, Samples
@@ -59,7 +65,7 @@ class DataFacts:
         """What has changed in the data since these facts were written; None for the same data."""
         if (self.shape, self.samples, self.classes) != (tuple(now.shape), now.samples, now.classes):
             return f"{_counted(self)} then, {_counted(now)} now"
-        if self.glimpse is None or now.glimpse is None:  # version 0.1 did not look at values
+        if self.glimpse is None or now.glimpse is None:  # a copy of a run does not say
             return None
         for split, then in self.glimpse.items():
             if not _alike(then, now.glimpse.get(split, [])):
@@ -103,3 +109,44 @@ def _check_standardiser(stored: dict[str, Any], shape: tuple[int, ...]) -> None:
     inside = all(0 <= column < found.width for column in found.kept)
     if lengths != set(shape) or not all(map(math.isfinite, numbers)) or not inside or min(*found.std, found.factor) <= 0:
         raise ValueError("standardiser: its numbers do not fit together")
+
+
+WITHOUT_FILES = ("digits", "spirals")
+
+
+def place_of(config: Config, run: Path) -> tuple[str, str] | None:
+    """Of data that lies somewhere: its absolute path, and the one that leads there from the run."""
+    key = _key(config)
+    path = None if key is None else Path(getattr(config.data, key)).expanduser()
+    if path is None or not data_exists(path):
+        return None
+    return os.path.abspath(path), os.path.relpath(os.path.realpath(path), os.path.realpath(run))
+
+
+def with_data_found(config: Config, run: Path, place: tuple[str, str] | None) -> Config:
+    """The configuration with the path at which the data is now, wherever the command was typed."""
+    key = _key(config)
+    if key is None:
+        return config
+    typed = Path(getattr(config.data, key)).expanduser()
+    noted = [] if place is None else [Path(place[0]), run.resolve() / place[1]]
+    places = list(dict.fromkeys(os.path.abspath(path) for path in (*noted, typed)))
+    found = next((path for path in places if data_exists(path)), None)
+    if found is None and key == "folder":
+        return config  # a named data set can be downloaded again
+    if found is None:
+        raise InputError(f"the data of {run} is not there any more: looked at {', '.join(places)}; say where with --data PATH")
+    return with_data(config, **{key: found})
+
+
+def with_data(config: Config, **changes: str) -> Config:
+    return config.model_copy(update={"data": config.data.model_copy(update=changes)})
+
+
+def _key(config: Config) -> str | None:
+    """The option that holds the path: the source itself, or the folder in which data sets of a name are kept."""
+    from sao.data.named import NAMES  # torch comes with it
+
+    if config.data.source not in NAMES:
+        return "source"
+    return None if config.data.source in WITHOUT_FILES else "folder"

@@ -1,26 +1,44 @@
-"""The folder of a run: what is where, and who may write there."""
+"""The folder of a run: what is where, who may write there, and how a new run takes the place of an old one.
+
+A new run begins in the hidden folder .new, which appears by one rename. Before that the old run is untouched; after it the
+old run is over, and whoever opens the folder next finishes what a kill left undone. So there is always one of the two.
+"""
 
 import json
+import re
+import shutil
 import statistics
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from filelock import Timeout
+from filelock import FileLock, Timeout
 
 from sao import __version__
 from sao import config as configuration
 from sao.config import Config
 from sao.errors import InputError, typed
-from sao.runtime.files import check_no_links, make_folder, opened, read_text, write_text
-from sao.training.data_facts import DataFacts
-from sao.training.data_place import place_of, with_data_found
-from sao.training.run_files import LOCK, MARK, WRITING, foreign_file, new_run, read_mark, run_lock, settle
+from sao.runtime.files import (
+    UNFINISHED,
+    check_no_links,
+    delete,
+    make_folder,
+    opened,
+    read_json,
+    read_text,
+    sync,
+    sync_all,
+    walk,
+    write_text,
+    written,
+)
+from sao.training.data_facts import DataFacts, place_of, with_data_found
 
-FORMAT = 3  # of a run folder; version 0.2 wrote 2, version 0.1 no number
+FORMAT = 3  # of a run folder; version 0.2 wrote 2
 CONFIG, FACTS = "config.yaml", "data.json"
 
 
@@ -80,12 +98,10 @@ class Run:
                 check_no_links(folder)
             settle(folder)
             mark, configured = read_mark(folder), (folder / CONFIG).is_file()
-            # Version 0.1 made no mark; a config.yaml alone may be anyone's.
-            begun = mark is not None or any((folder / name).exists() for name in (FACTS, "metrics.jsonl", "checkpoints"))
-        if not (begun and configured):
+        if mark is None or not configured:
             missing = MARK if configured else CONFIG
             raise InputError(f"{folder} is not a run: it has no {missing}; `{typed('train', '--out', folder)}` makes one")
-        if mark is not None and mark["format"] > FORMAT:
+        if mark["format"] > FORMAT:
             raise InputError(
                 f"{folder} was written by sao {mark['sao']}, in a form that this version ({__version__}) does not know yet: "
                 "install that version or a later one"
@@ -195,10 +211,9 @@ def check_free(folder: Path, overwrite: bool = False) -> None:
         if marked or not names:
             foreign = foreign_file(folder)
     if names and not marked:
-        old = f"; if it is a run that lost its mark, `{typed('resume', folder)}` goes on with it" if CONFIG in names else ""
         raise InputError(
             f"{folder} exists and is not a run: it does not carry sao's mark, {MARK}, so nothing in it is replaced; "
-            f"choose another --out{old}"
+            "choose another --out"
         )
     if names and not overwrite:
         raise InputError(f"{folder} holds a run already: go on with `{typed('resume', folder)}`, or add --overwrite")
@@ -221,3 +236,99 @@ def _step_of(line: str) -> float:
     except (ValueError, KeyError, TypeError, RecursionError):
         step = None
     return step if isinstance(step, int | float) and step == step else float("inf")
+
+
+MARK = "sao-run.json"  # only sao writes it: a folder without it is never replaced
+LOCK, NEW, WRITING = "lock", ".new", ".new-writing"
+PATIENCE_SECONDS = 10.0  # for another process that is just replacing the run
+
+_STEP = r"step-\d{8,}"
+_CHECKPOINT = rf"(checkpoints|steadiest)/({_STEP}|{UNFINISHED}|\.writing-\d{{8,}}-\d+)"  # some by earlier versions
+_FIRST = r"sao-run\.json|config\.yaml|data\.json|skipped\.tsv|launch\.txt"  # what a run begins with
+_FILES = re.compile(
+    rf"({re.escape(WRITING)}/)?({_FIRST})"
+    r"|metrics\.jsonl|log\.txt|lock|eval\.json|report\.html|estimator\.(json|safetensors)"
+    rf"|{_CHECKPOINT}/[a-z]+\.(safetensors|json)"
+    rf"|samples/{_STEP}\.png"
+    rf"|eval/{_STEP}-clusters\.npy"
+    rf"|eval/(summary|verdict|{_STEP}-[a-z]+-[a-z]+(-on-[A-Za-z0-9._]+)?)\.json"
+    r"|tensorboard/events\.out\.tfevents\.[^/]*"
+    rf"|((samples|eval|{re.escape(WRITING)})/)?{UNFINISHED}"
+)
+_FOLDERS = re.compile(rf"checkpoints|steadiest|{_CHECKPOINT}|samples|eval|tensorboard|{re.escape(WRITING)}")
+
+
+def read_mark(folder: Path, inside: Path | None = None) -> dict | None:
+    """What sao wrote into its mark, {"sao": version, "format": number}; None where there is no mark or no whole one."""
+    try:
+        mark = read_json(folder / MARK, inside)
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(mark, dict) and isinstance(mark.get("sao"), str) and type(mark.get("format")) is int
+    return mark if whole else None
+
+
+def foreign_file(folder: Path) -> Path | None:
+    """The first thing in a folder that a run does not write there. A link is foreign: it may lead to anyone's files."""
+    return next((path for path in walk(folder) if not _is_own(path, folder)), None)
+
+
+@contextmanager
+def new_run(folder: Path) -> Iterator[Path]:
+    """A hidden folder for the first files of a run, which replace those of the old run when the block ends well."""
+    writing = folder / WRITING
+    with suppress(FileNotFoundError):
+        delete(writing)
+    writing.mkdir()
+    try:
+        yield writing
+        sync_all(writing)
+        writing.rename(folder / NEW)
+        sync(folder)
+    except BaseException:
+        shutil.rmtree(writing, ignore_errors=True)
+        raise
+    _take_place(folder)
+
+
+def settle(folder: Path) -> None:
+    """Finish a replacement that a kill cut short."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while read_mark(folder / NEW, inside=folder) is not None:
+        try:
+            with run_lock(folder).acquire(timeout=0.1):
+                _take_place(folder)
+        except Timeout:
+            if time.monotonic() > deadline:
+                raise InputError(f"{folder} is in use: another process begins a run there; wait for it, or stop it") from None
+
+
+def run_lock(folder: Path) -> FileLock:
+    """One for each folder and process, so that what holds it can call what asks for it again."""
+    return FileLock(folder / LOCK, is_singleton=True)
+
+
+def _take_place(folder: Path) -> None:
+    """Remove the old run and put the new one's first files there. Done twice, it does no harm: they are copied, not moved."""
+    new = folder / NEW
+    if read_mark(new, inside=folder) is None:
+        return
+    check_no_links(new)
+    for path in sorted(walk(folder), reverse=True):  # what is inside a folder before the folder
+        if path == folder / LOCK or not _is_own(path, folder):
+            continue
+        if path.is_dir():
+            with suppress(OSError):  # someone's file came into it meanwhile
+                path.rmdir()
+        else:
+            delete(path, inside=folder)
+    for path in new.iterdir():
+        with opened(path, inside=folder) as first, written(folder / path.name) as temporary, temporary.open("wb") as copy:
+            shutil.copyfileobj(first, copy)
+    new.rename(folder / WRITING)
+    delete(folder / WRITING)
+
+
+def _is_own(path: Path, folder: Path) -> bool:
+    names = _FOLDERS if path.is_dir() else _FILES
+    return not path.is_symlink() and names.fullmatch(path.relative_to(folder).as_posix()) is not None

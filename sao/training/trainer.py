@@ -27,8 +27,7 @@ from sao.runtime import launch as processes
 from sao.runtime.csv_files import tsv_text
 from sao.runtime.files import read_text
 from sao.training import checkpoint
-from sao.training.changes import described_changes
-from sao.training.data_place import with_data
+from sao.training.data_facts import with_data
 from sao.training.device import choose_device, fixed_choices, set_threads
 from sao.training.log import FolderGone, Log, check_tensorboard
 from sao.training.loop import Diverged, Interrupted, new_method, train
@@ -36,6 +35,7 @@ from sao.training.model import Model
 from sao.training.other_runs import begin, with_other_runs
 from sao.training.run_data import check_apart, facts_of, open_config_data, open_object, open_run_data
 from sao.training.run_folder import DataFacts, Run, check_free
+from sao.training.schedule import described_changes
 from sao.training.summary import print_summary
 
 SKIPPED, LAUNCH = "skipped.tsv", "launch.txt"

@@ -129,13 +129,3 @@ def test_a_named_data_set_in_a_folder_of_ones_own(tmp_path, monkeypatch):
     assert main(["train", *words, "--out", "run"]) == 0
     monkeypatch.chdir("/")
     assert main(["resume", str(tmp_path / "run")]) == 0
-
-
-@pytest.mark.parametrize("where", ["photographs", "runs"])
-def test_a_run_of_version_0_1_looks_beside_its_folder(moved, where, monkeypatch):
-    file = moved / "runs/x/data.json"
-    facts = {key: value for key, value in json.loads(file.read_text()).items() if key not in ("place", "glimpse")}
-    file.write_text(json.dumps(facts))
-    (moved / "runs/x/sao-run.json").unlink()
-    monkeypatch.chdir(moved / where)
-    assert main(["resume", str(moved / "runs/x")]) == 0

@@ -112,37 +112,12 @@ def test_a_project_is_not_emptied(tmp_path, monkeypatch, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "main.py"}
 
 
-def test_a_run_without_the_mark_is_not_replaced_but_still_opens(run, capsys):
+def test_a_run_without_the_mark_is_neither_opened_nor_replaced(run, capsys):
     (run / "sao-run.json").unlink()
     before = contents(run)
-    assert f"sao resume {run}" in refused(capsys, "train", *words(), "--out", run, "--overwrite")
+    assert "does not carry sao's mark" in refused(capsys, "train", *words(), "--out", run, "--overwrite")
+    assert "it has no sao-run.json" in refused(capsys, "resume", run)
     assert contents(run) == before
-    assert sao.load(run).step == OLD
-    assert main(["resume", str(run)]) == 0
-
-
-VERSION_0_1 = {  # as version 0.1 wrote its runs: no mark, no format, one group of options for each part of one method
-    "config.yaml": "method: structural\nseed: 0\ndata: {source: digits, flip: false, crop: null, jitter: 0.0}\n"
-    "discriminator: {kind: resnet, widths: [4, 8], blocks: 2, embedding_size: 8, spectral_normalisation: false}\n"
-    "generator: {width: 4, depth: 2, latent_size: 8}\nobjective: {distance: jensen_shannon, bank: 64}\n"
-    "contrast: {temperature: 0.2}\ntrain: {steps: 8, batch: 16}\nlog: {every: 1}\n",
-    "data.json": '{"name": "digits", "shape": [1, 8, 8], "samples": 1437, "classes": 10, "standardiser": null}',
-    "metrics.jsonl": '{"step": 1, "generator/distance": 0.5}\n',
-    "checkpoints/step-00000008/state.json": '{"format": 1, "step": 8, "checksums": {}}',
-}
-
-
-def test_a_run_of_version_0_1_is_known_and_left_alone(tmp_path, capsys):
-    for name, text in VERSION_0_1.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    before = contents(tmp_path)
-    for words in (["resume", tmp_path], ["embed", tmp_path, "digits", "-o", "f.npz"], ["eval", tmp_path]):
-        assert "was written by sao 0.1" in refused(capsys, *words)
-    assert "nothing in it is replaced" in refused(capsys, "train", "--out", tmp_path, "--overwrite")
-    assert contents(tmp_path) == before
-    facts = Run(tmp_path).facts
-    assert (facts.shape, facts.samples, facts.place, facts.glimpse) == ((1, 8, 8), 1437, None, None)
 
 
 def test_a_run_of_a_later_version_says_so(run, capsys):

@@ -17,7 +17,7 @@ from sao.cli.main import main
 from sao.data.dataset import Images
 from sao.errors import InputError
 from sao.evaluation.manifold import manifold_clusters
-from sao.training.data_place import with_data
+from sao.training.data_facts import with_data
 from sao.training.run_folder import DataFacts, Run
 
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from sao.cli.main import main
+from sao.core import precision
 from sao.errors import InputError
-from sao.methods import METHODS, Method, compiled
+from sao.methods import METHODS, Method
 from sao.training import device
 from sao.training.loop import new_method
 from sao.training.run_folder import Run
@@ -59,21 +60,21 @@ def assert_same_steps(options: dict[str, Any]) -> Method:
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES])
 def test_compiled_passes_learn_the_same(name, monkeypatch):
     """Traced, and with the backward pass that torch derives ahead, but without the code that takes a minute to generate."""
-    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    monkeypatch.setattr(precision, "BACKEND", "aot_eager")
     assert_same_steps(CASES[name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["structural", "supervised"])
 def test_generated_code_learns_the_same(name):
-    assert compiled.BACKEND == "inductor"
+    assert precision.BACKEND == "inductor"
     assert_same_steps(CASES[name])
 
 
 def test_what_a_jacobian_is_taken_of_is_not_compiled(monkeypatch):
     """Nor is anything, unless it is asked for."""
     asked = []
-    monkeypatch.setattr(compiled.Compiled, "__call__", lambda self, function: asked.append(function) or function)
+    monkeypatch.setattr(precision.Compiled, "__call__", lambda self, function: asked.append(function) or function)
     method = tiny.method()
     method.training_step(tiny.batch(), 0)
     assert asked == []
@@ -86,7 +87,7 @@ def test_what_a_jacobian_is_taken_of_is_not_compiled(monkeypatch):
 
 def test_the_option_reaches_the_method(monkeypatch, tmp_path):
     monkeypatch.setattr(device, "_compiles", lambda where: None)
-    monkeypatch.setattr(compiled.Compiled, "__call__", lambda self, function: function)
+    monkeypatch.setattr(precision.Compiled, "__call__", lambda self, function: function)
     seen, step_of = [], Method.training_step
 
     def recorded(self, batch, step):

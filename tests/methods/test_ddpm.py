@@ -19,8 +19,7 @@ from sao.config import build
 from sao.errors import InputError
 from sao.evaluation.extract import extract
 from sao.methods import Batch
-from sao.methods.ddpm import DDPM
-from sao.methods.diffusion import TIMES, Diffusion, ways_back
+from sao.methods.ddpm import DDPM, TIMES, Diffusion, ways_back
 
 OPTIMISER = product.Optimiser(3e-3, (0.4, 0.9), 0.2)
 

@@ -4,10 +4,10 @@ import pytest
 import tiny
 import torch
 
+from sao.core.finite import Health
 from sao.data.loader import Batches
 from sao.methods import METHODS, Batch, Method, NonFiniteError
 from sao.methods.genrep import GenRep
-from sao.methods.health import Health
 from sao.methods.structural import Structural
 from sao.training.step import make_step
 

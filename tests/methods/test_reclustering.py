@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from sao.methods.reclustering import cluster_again, cluster_anew, means_of, nearest, renamed, settled
+from sao.methods.self_conditioned import cluster_again, cluster_anew, means_of, nearest, renamed, settled
 
 CENTRES = 6 * torch.tensor([[0.0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 1, 1]], dtype=torch.float64)
 

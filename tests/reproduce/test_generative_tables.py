@@ -16,9 +16,7 @@ from sao.evaluation import own_clusters as measures
 from sao.methods import genrep, self_conditioned, stylegan2
 from sao.reproduce.measure import CLUSTERED
 from sao.reproduce.rows import chosen_rows, recipe_of, runs_of
-from sao.reproduce.table3 import table3
-from sao.reproduce.table4 import APPENDIX, samples, table4
-from sao.reproduce.table5 import table5
+from sao.reproduce.tables import APPENDIX, samples, table3, table4, table5
 from sao.training.run_folder import Run
 
 pytestmark = pytest.mark.slow

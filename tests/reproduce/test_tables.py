@@ -19,8 +19,7 @@ from sao.methods.hinge import HingeGAN
 from sao.reproduce import price, study
 from sao.reproduce.rows import Row, StudyRun, chosen_rows, runs_of
 from sao.reproduce.table import VALIDATED, read_result, validated, write_curves, write_table
-from sao.reproduce.table2 import PAPER, table2
-from sao.reproduce.table4 import table4
+from sao.reproduce.tables import PAPER, table2, table4
 from sao.training import checkpoint
 from sao.training.run_folder import Run
 

@@ -20,7 +20,7 @@ from sao.methods.supervised import Supervised
 from sao.reproduce import study
 from sao.reproduce.figure2 import study as figure2
 from sao.reproduce.rows import chosen_rows, runs_of
-from sao.reproduce.table4 import table4
+from sao.reproduce.tables import table4
 from sao.training import checkpoint
 from sao.training.loop import Diverged
 from sao.training.run_folder import Run
