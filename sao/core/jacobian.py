@@ -1,8 +1,7 @@
 """The spectral norm of each sample's Jacobian by power iteration, the penalty made of it, and an audit for any encoder.
 
-The function must treat its samples independently (no batch statistics) and without chance (no dropout); then one product
-with the batch is one product for each sample's own Jacobian J. The Jacobian itself is never built, except in the audit of a
-small network.
+The function must treat its samples independently (no batch statistics) and without chance (no dropout): then one product with
+the batch is one for each sample's own Jacobian J.
 """
 
 import threading
@@ -32,12 +31,10 @@ def jacobian_norm(
     start: Literal["input", "output"] = "input",
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Estimate |J(x_i)|₂ for each sample, (n,), differentiable in the function's parameters; the paper's Algorithm 1.
+    """Estimate |J(x_i)|₂ for each sample, (n,), from below; differentiable in the function's parameters; Algorithm 1.
 
-    Both starts take 2·steps products with J, of which only the last carries a graph. The estimate never exceeds the norm.
-    "output" is the paper's form: random u, v = uJ/|uJ|, then |Jv| with v held fixed, whose value and gradient are those of
-    sg(u) J sg(v). "input" is its mirror: random v, u = Jv/|Jv|, then |uJ| with u held fixed. Their distributions are the
-    same; the mirror ends in a reverse pass, which is cheaper and works wherever training works.
+    "output" is the paper's form: random u, v = uJ/|uJ|, then |Jv| with v held fixed. "input" is its mirror, which ends in a
+    reverse pass and is cheaper: random v, u = Jv/|Jv|, then |uJ| with u held fixed. Their distributions are the same.
     """
     _check_arguments(x, steps)
     if start == "input":
@@ -60,27 +57,39 @@ def outputs_and_norms(
 ) -> tuple[Tensor, Tensor]:
     """The function's outputs and the Jacobian norms of its samples, both with a graph, from one forward pass.
 
-    This is how training shares that pass between the losses and the penalty: the tangents Jv travel through it beside the
-    values. The power iteration begins with the input directions `start`, or random ones; a micro-batch gets its rows.
-    Where x itself requires gradients, they can be taken of both.
+    The power iteration begins with the input directions `start`, or random ones. Where x requires gradients, both have them.
     """
     _check_arguments(x, steps)
     if start is not None and start.shape != x.shape:
         raise ValueError(f"start has shape {tuple(start.shape)}, x has {tuple(x.shape)}")
-    v = _unit(_normal_like(x, generator) if start is None else start)
-    for _ in range(steps - 1):
-        v = _unit(_vjp(function, x, _unit(_jvp(function, x, v))))
+    outputs, norms, _ = outputs_norms_directions(function, x, _normal_like(x, generator) if start is None else start, steps)
+    return outputs, norms
+
+
+def outputs_norms_directions(
+    function: Function, x: Tensor, start: Tensor, steps: int = 1, along: Tensor | None = None, create_graph: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, and the directions u with which the last product was taken.
+
+    A later pass of the same function takes them as `along` and iterates no more. Without `create_graph` only values are given.
+    """
     with torch.enable_grad():
         inputs = x if x.requires_grad else x.detach().requires_grad_()
-        outputs, tangents = _outputs_and_tangents(function, inputs, v)
-        return outputs, norm_along(outputs, inputs, _unit(tangents))
+        if along is None:
+            v = _unit(start)
+            for _ in range(steps - 1):
+                v = _unit(_vjp(function, x, _unit(_jvp(function, x, v))))
+            outputs, tangents = _outputs_and_tangents(function, inputs, v)
+            along = _unit(tangents)
+        else:
+            outputs = _evaluate(function, inputs)
+        return outputs, norm_along(outputs, inputs, along, create_graph), along
 
 
-def norm_along(outputs: Tensor, inputs: Tensor, direction: Tensor) -> Tensor:
-    """|uJ| for each sample from a forward pass that is already there: one reverse pass, with a graph.
+def norm_along(outputs: Tensor, inputs: Tensor, direction: Tensor, create_graph: bool = True) -> Tensor:
+    """|uJ| for each sample from a forward pass of `inputs` that is already there: one reverse pass, with a graph.
 
-    `inputs` must require gradients and `outputs` must have been computed from them. Fused attention has no second derivative:
-    compute the outputs of a transformer under `sdpa_kernel(SDPBackend.MATH)`.
+    Fused attention has no second derivative: compute the outputs of a transformer under `sdpa_kernel(SDPBackend.MATH)`.
     """
     if not inputs.requires_grad:
         raise ValueError("inputs must require gradients")
@@ -88,7 +97,7 @@ def norm_along(outputs: Tensor, inputs: Tensor, direction: Tensor) -> Tensor:
         raise ValueError("outputs must have been computed from inputs, with gradients enabled")
     if direction.shape != outputs.shape:
         raise ValueError(f"direction has shape {tuple(direction.shape)}, outputs has {tuple(outputs.shape)}")
-    (products,) = torch.autograd.grad(outputs, inputs, direction.to(outputs.dtype), create_graph=True)
+    (products,) = torch.autograd.grad(outputs, inputs, direction.to(outputs.dtype), create_graph=create_graph)
     return _norms(products)
 
 
@@ -131,10 +140,9 @@ def jacobian_audit(
     seed: int = 0,
     batch_size: int = 256,
 ) -> JacobianAudit:
-    """Quantiles of the estimate over samples, its convergence over steps, and the exact value by SVD where that is cheap.
+    """Quantiles of the estimate over samples and steps, each from the same directions, and the exact values by SVD.
 
-    The exact value is computed when the Jacobians of all samples have together at most `exact_limit` entries. Every number of
-    steps starts from the same directions, so that each column only rises.
+    These are computed where the Jacobians of all samples have together at most `exact_limit` entries.
     """
     steps = tuple(sorted(set(steps)))
     if not steps:
@@ -178,11 +186,7 @@ def _evaluate(function: Function, x: Tensor) -> Tensor:
 
 @contextmanager
 def _refused_layers() -> Iterator[None]:
-    """Stop at a layer that mixes samples or draws at random, wherever in the function it is called.
-
-    One product with the batch is then not one product for each sample's own Jacobian: with BatchNorm in training mode the
-    estimate was 12 to 16 % above the norm.
-    """
+    """Stop at a layer that mixes samples or draws at random: with BatchNorm in training the estimate was 12 to 16 % above."""
     caller = threading.get_ident()
 
     def check(layer: nn.Module, arguments: Any) -> None:
@@ -224,11 +228,7 @@ def _jvp(function: Function, x: Tensor, direction: Tensor) -> Tensor:
 
 
 def _outputs_and_tangents(function: Function, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
-    """f(x) and, without a graph, Jv: by forward mode, or by two reverse passes where that fails.
-
-    It fails with NotImplementedError at an operator without a forward rule, and with a plain RuntimeError in other cases
-    (inside another forward mode, in a rule of a third party). An error of the function itself comes again without it.
-    """
+    """f(x) and, without a graph, Jv: by forward mode, or by two reverse passes where an operator has no rule for it."""
     try:
         with forward_ad.dual_level():
             outputs, tangents = forward_ad.unpack_dual(_evaluate(function, forward_ad.make_dual(x.clone(), direction)))

@@ -16,7 +16,7 @@ from torch.autograd.profiler import record_function
 from torch.nn.utils import parametrize
 
 from sao.core import distributed
-from sao.core.jacobian import outputs_and_norms
+from sao.core.jacobian import outputs_norms_directions
 from sao.core.precision import identity
 from sao.methods.base import Generative
 from sao.networks import Discriminator
@@ -29,6 +29,7 @@ class Embedded(NamedTuple):
     features: Tensor  # (m, b), of the backbone, without a graph
     norms: Tensor  # (m, 1), of the Jacobians; (m, 0) where they are not penalised
     local: Tensor  # (m, positions, q), of a middle stage; (m, 0, 0) where D has no head for them
+    directions: Tensor  # (m, p), along which the norms were taken; (m, 0) without norms
 
 
 class Gradient(NamedTuple):
@@ -86,34 +87,37 @@ class DiscriminatorPasses(Generative):
     ) -> EmbeddedBatch:
         """All inputs and, where there are directions, their Jacobian norms; `for_inputs`: their gradients will be asked for."""
 
-        def embedded(rows: slice) -> MicroBatch:
+        def embedded(rows: slice, along: Tensor | None = None) -> MicroBatch:
             chunk = inputs[rows].detach().requires_grad_(for_inputs)
-            along = None if directions is None else directions[rows]
-            return MicroBatch(rows, chunk, self._embed(chunk, along, compiled))
+            if directions is None:
+                return MicroBatch(rows, chunk, self._embed(chunk, compiled))
+            return MicroBatch(rows, chunk, self._embed_with_norms(chunk, directions[rows], along))
 
         def again() -> Iterator[MicroBatch]:
             yield kept.pop()  # given away, so that no graph is held longer than needed
-            yield from map(embedded, others)
+            for rows in others:
+                yield embedded(rows, found.directions[rows])
 
         *others, last = self._micro_batches(inputs)
         if directions is None:
             values = [self._embed_without_graph(inputs[: last.start])] if others else []
-        else:  # whose norms need a graph for as long as it takes to find them
-            values = [Embedded(*(value.detach() for value in embedded(rows).outputs)) for rows in others]
+        else:
+            passes = (self._embed_with_norms(inputs[rows], directions[rows], create_graph=False) for rows in others)
+            values = [Embedded(*(value.detach() for value in outputs)) for outputs in passes]
         kept = [embedded(last)]
-        embeddings, features, norms, local = _joined([*values, kept[0].outputs])
-        embeddings, norms, local = (output.detach().requires_grad_() for output in (embeddings, norms, local))
-        return EmbeddedBatch(embeddings, features, norms, local, again())
+        found = _joined([*values, kept[0].outputs])
+        embeddings, norms, local = (output.detach().requires_grad_() for output in (found.embeddings, found.norms, found.local))
+        return EmbeddedBatch(embeddings, found.features, norms, local, again())
 
-    def _embed(self, inputs: Tensor, directions: Tensor | None, compiled: bool = True) -> Embedded:
-        if directions is not None:
-            return self._embed_with_norms(inputs, directions)
+    def _embed(self, inputs: Tensor, compiled: bool = True) -> Embedded:
         with record_function("phase/discriminator forward"), self.autocast(inputs, compiled=compiled) as called:
             features, embeddings, local = self._outputs(called, inputs)
-        without_norms = inputs.new_empty(len(inputs), 0)
-        return Embedded(embeddings.to(inputs.dtype), features.detach(), without_norms, local.to(inputs.dtype))
+        none = inputs.new_empty(len(inputs), 0)
+        return Embedded(embeddings.to(inputs.dtype), features.detach(), none, local.to(inputs.dtype), none)
 
-    def _embed_with_norms(self, inputs: Tensor, directions: Tensor) -> Embedded:
+    def _embed_with_norms(
+        self, inputs: Tensor, start: Tensor, along: Tensor | None = None, create_graph: bool = True
+    ) -> Embedded:
         features = local = inputs.new_empty(0)
 
         def embedding(inputs: Tensor) -> Tensor:
@@ -125,15 +129,16 @@ class DiscriminatorPasses(Generative):
             return embeddings
 
         with record_function("phase/jacobian"):
-            embeddings, norms = outputs_and_norms.unchecked(embedding, inputs, self.power_steps, start=directions)
-        return Embedded(embeddings, features, norms[:, None], local)
+            embeddings, norms, along = outputs_norms_directions(embedding, inputs, start, self.power_steps, along, create_graph)
+        return Embedded(embeddings, features, norms[:, None], local, along)
 
     @torch.no_grad()
     def _embed_without_graph(self, inputs: Tensor) -> Embedded:
         with self.autocast(inputs) as called:
             found = [self._outputs(called, inputs[rows]) for rows in self._micro_batches(inputs)]
         features, embeddings, local = (torch.cat(values) for values in zip(*found, strict=True))
-        return Embedded(embeddings.to(inputs.dtype), features, inputs.new_empty(len(inputs), 0), local.to(inputs.dtype))
+        none = inputs.new_empty(len(inputs), 0)
+        return Embedded(embeddings.to(inputs.dtype), features, none, local.to(inputs.dtype), none)
 
     def _outputs(self, called: Callable[[Any], Any], inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features, embeddings and local embeddings of one pass."""
