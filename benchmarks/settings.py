@@ -33,8 +33,7 @@ from sao.errors import InputError
 from sao.evaluation import Features, evaluate
 from sao.evaluation.extract import extract
 from sao.methods import Method, structural
-from sao.reproduce.pool import run_each
-from sao.reproduce.runs import check_folder
+from sao.reproduce.pool import check_folder, run_each
 from sao.reproduce.study import within_training_set
 from sao.training.loop import Diverged
 from sao.training.run_data import open_config_data

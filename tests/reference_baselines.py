@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
+from reference_losses import Terms, unit
 from reference_step import EMA, AdamW
 from torch import Tensor, nn
-
-from sao.benchmark.reference import Terms, unit
 
 
 class LARS:

@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 
 import torch
 from reference_baselines import gradients, length
+from reference_losses import Terms
 from reference_step import EMA, AdamW
 from torch import Tensor, nn
-
-from sao.benchmark.reference import Terms
 
 
 @dataclass

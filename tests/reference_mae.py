@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 import torch
 from reference_baselines import gradients, length, spread
+from reference_losses import Terms
 from reference_step import AdamW
 from torch import Tensor, nn
-
-from sao.benchmark.reference import Terms
 
 Weights = Mapping[str, Tensor]
 

@@ -1,17 +1,16 @@
 """One whole step of the method in float64, as slow as it reads: full Jacobians, AdamW written out, the bank a plain list.
 
-Of the package it knows the losses of `sao.benchmark.reference`, which share nothing with the product either, and networks that
+Of the package it knows the losses of `reference_losses`, which share nothing with the product either, and networks that
 are handed in. The draws of a step are inputs.
 """
 
 from dataclasses import dataclass, field, replace
 
+import reference_losses as reference
 import torch
+from reference_losses import Rows, Settings, Terms, unit
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
-
-from sao.benchmark import reference
-from sao.benchmark.reference import Rows, Settings, Terms, unit
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import torch
 from reference_baselines import Optimiser, gradients, length, spread
+from reference_losses import Terms, unit
 from reference_step import EMA
 from torch import Tensor, nn
-
-from sao.benchmark.reference import Terms, unit
 
 
 @dataclass

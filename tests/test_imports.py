@@ -21,7 +21,7 @@ LINES: list[set[str]] = [
     {"evaluation.evaluator", "evaluation.extract", "training"},
     {"report.cluster_sheet"},
     {"training.model", "config.auto"},
-    {"training.other_runs"},
+    {"training.warm_start"},
     {"benchmark", "export", "report"},
     {"training.summary", "training.trainer"},
     {"api", "estimator"},
@@ -143,9 +143,8 @@ NAMED_IN = (
     "methods/",
     "reproduce/table",
     "reproduce/rows.py",
-    "reproduce/figure2/",
+    "reproduce/figure2",
     "benchmark/literal.py",
-    "benchmark/reference.py",
 )
 
 

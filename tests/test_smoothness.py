@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao.core.jacobian import jacobian_audit, jacobian_norm, norm_along, outputs_and_norms, smoothness_penalty
-from sao.networks.batchnorm import BatchNorm
+from sao.networks.layers import BatchNorm
 
 STARTS: tuple[Literal["input", "output"], ...] = ("input", "output")
 both_starts = pytest.mark.parametrize("start", STARTS)

@@ -32,9 +32,8 @@ def run(arguments: argparse.Namespace, options: dict[str, str]) -> None:
     from benchmark import benchmark, check_installed  # torch comes with it, after it is said how threads wait
     from study import make
 
-    from sao.reproduce.price import price_study
     from sao.reproduce.rows import check_options, chosen_data, chosen_rows
-    from sao.reproduce.study import Study
+    from sao.reproduce.study import Study, price_study
 
     seeds, options = seeds_in(arguments.seeds), options_of(arguments, options)
     table = benchmark()

@@ -22,8 +22,8 @@ from sao.evaluation.partitions import ari, matched_samples, nmi
 from sao.evaluation.result import Metric, accuracy, write_json
 from sao.evaluation.verdict import pca
 from sao.methods import Method
+from sao.reproduce.pool import check_out
 from sao.reproduce.rows import StudyRun
-from sao.reproduce.runs import check_out
 from sao.reproduce.study import Study, finish_each
 from sao.reproduce.table import DIVERGED, read_result
 from sao.runtime.files import write_text

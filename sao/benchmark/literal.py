@@ -1,7 +1,6 @@
 """The same step, arranged literally as the authors' code arranges it: the baseline that ours is measured against.
 
-Draws and updates are those of `Structural`, losses those of `sao.benchmark.reference`. The arrangement
-follows the released code:
+Draws, losses and updates are those of `Structural`. The arrangement follows the released code:
 - contiguous layout, torch's own operators, and a graph for every pass;
 - the momentum encoder embeds real and generated samples in both updates;
 - the Jacobian takes a forward pass of its own (vmap of jvp) and one reverse pass more than needed;
@@ -13,7 +12,6 @@ from torch import Tensor
 from torch.func import functional_call, jvp, vmap
 from torch.nn import functional as F
 
-from sao.benchmark import reference
 from sao.config import Config
 from sao.methods import structural
 from sao.methods.base import Batch, Context, total
@@ -45,13 +43,10 @@ class Literal(structural.Structural):
         both = torch.cat([real, fake])
         norms = self._literal_norms(both, step)
         sides = self._gather(self.discriminator(both)[1], keys, norms[:, None], both.new_empty(len(both), 0, 0))
-        (real_z, real_k, *_), (fake_z, fake_k, *_) = sides
-        bank = None if self.bank is None else self.bank.contents()
-        losses = reference.discriminator_terms(self._settings, real_z, fake_z, (real_k, fake_k), bank, norms)
-        diagnostics = reference.diagnostics(self._settings, real_z, fake_z, norms)
+        losses = self.discriminator_losses(*sides, step)
         self.optimisers["discriminator"].zero_grad()
         total(losses).backward()
-        return self.update("discriminator", losses, diagnostics), real_keys
+        return self.update("discriminator", losses, self.diagnostics(*sides)), real_keys
 
     def _update_generator(self, real: Tensor, real_keys: Tensor, step: int):
         fake = self.generator(self._latents("generator latents", step, real))
@@ -59,9 +54,7 @@ class Literal(structural.Structural):
         embeddings = self.discriminator(torch.cat([real, fake]))[1]
         nothing = embeddings.new_empty(len(embeddings), 0)
         sides = self._gather(embeddings, keys, nothing, nothing[:, :, None])
-        (real_z, real_k, *_), (fake_z, fake_k, *_) = sides
-        bank = None if self.bank is None else self.bank.contents()
-        losses = reference.generator_terms(self._settings, real_z, fake_z, (real_k, fake_k), bank)
+        losses = self.generator_losses(*sides, step)
         self.optimisers["generator"].zero_grad()
         total(losses).backward()
         scalars = self.update("generator", losses, {})
@@ -70,10 +63,6 @@ class Literal(structural.Structural):
 
     def _keys(self, inputs: Tensor) -> Tensor:
         return self.keys(inputs, inputs[:0])  # by the EMA of D, which asks for nothing of D's own
-
-    @property
-    def _settings(self) -> reference.Settings:
-        return reference.Settings(**{name: getattr(self.options, name) for name in reference.Settings.__dataclass_fields__})
 
     def _literal_norms(self, both: Tensor, step: int) -> Tensor:
         """sg(u) J sg(v) with u = Jv/|Jv| by vmap of jvp and v = uJ/|uJ| by a reverse pass, then one more product."""

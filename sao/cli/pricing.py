@@ -17,10 +17,9 @@ from sao.training.cost import StepCost, memory_of, step_cost
 from sao.training.device import choose_device
 from sao.training.log import clock
 from sao.training.loop import check_batch
-from sao.training.other_runs import with_other_runs
 from sao.training.run_data import open_config_data
 from sao.training.trainer import describe
-from sao.training.warm_start import take_weights
+from sao.training.warm_start import take_weights, with_other_runs
 
 # (samples, size, channels, held out, classes) of the paper's data sets, to price a run where the data is not at hand.
 KNOWN = {

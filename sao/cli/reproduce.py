@@ -60,7 +60,7 @@ def guarded(make: Callable[[], None]) -> int:
 
 
 def _figure2(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
-    from sao.reproduce.figure2.study import reproduce
+    from sao.reproduce.figure2 import reproduce
 
     out = Path(arguments.out or "runs/figure2")
     reproduce(out, seeds, arguments.controls, options, _command(), arguments.jobs or usable_cores())
@@ -69,7 +69,7 @@ def _figure2(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
 def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
     study, processes = _study(arguments, arguments.target, seeds, options)
     if arguments.dry_run:
-        from sao.reproduce.price import price_study
+        from sao.reproduce.study import price_study
 
         price_study([*study.trials(), *study.runs()], processes)
     else:
@@ -106,7 +106,7 @@ def _compare(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
     table, runs = comparison(arguments.data, rows, seeds, options, arguments.out)
     out, processes = runs[0].folder.parents[1], arguments.jobs or at_a_time("cpu")
     if arguments.dry_run:
-        from sao.reproduce.price import price_study
+        from sao.reproduce.study import price_study
 
         price_study(runs, processes)
         return

@@ -173,7 +173,7 @@ def _choose_small_networks(choose, size: int) -> None:
 
 
 def _choose_for_views(choose, method: dict[str, Any], samples: Samples, steps: int, passes: float, device: str) -> None:
-    """For learners that compare views: what is published of them is for wide networks, many samples and long runs."""
+    """For methods that compare views: what is published of them is for wide networks, many samples and long runs."""
     n, published = len(samples), {name: value for name, value in method.items() if isinstance(value, int | float)}
     narrow = device == "cpu"
     if narrow:
@@ -201,7 +201,7 @@ def _choose_for_views(choose, method: dict[str, Any], samples: Samples, steps: i
     choose(f"the queue is used {share}", {"method.queue_epochs": early})
     follows = round(min(published.get("momentum", 0.0), max(0.9, 1 - 10 / steps)), 4)
     choose("a teacher with decay {}, because it must follow the network within the run", {"method.momentum": follows})
-    choose("learning rates fall along a {}, because that is how these learners are published", {"train.schedule": "cosine"})
+    choose("learning rates fall along a {}, because that is how these methods are published", {"train.schedule": "cosine"})
 
 
 def _batch(n: int, largest: int) -> int:

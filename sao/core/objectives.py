@@ -6,7 +6,7 @@ step calls `function.unchecked`, which does not wait for the device to look at v
 """
 
 import math
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -22,43 +22,35 @@ Side = Literal["floor", "ceiling"]
 EPSILON = 0.5  # total variance added to a covariance, spread evenly over its p directions
 
 
+class Gaussian(TypedDict, total=False):
+    """How a Gaussian is fitted: the options of `gaussian_covariance`."""
+
+    covariance: Covariance
+    centre: Centre
+    epsilon: float
+
+
 @refuse_nonfinite
-def jensen_shannon(
-    real: Tensor,
-    fake: Tensor,
-    *,
-    covariance: Covariance = "full",
-    centre: Centre = "sphere",
-    epsilon: float = EPSILON,
-) -> Tensor:
+def jensen_shannon(real: Tensor, fake: Tensor, **options: Unpack[Gaussian]) -> Tensor:
     """Jensen–Shannon divergence of two Gaussians fitted to normalised embeddings (n, p); the paper's Eq. JSD.
 
     The mixture is approximated by the one Gaussian that fits both batches together.
     """
     _check_pair(real, fake)
-    options = {"covariance": covariance, "centre": centre, "epsilon": epsilon}
     joint = gaussian_logdet.unchecked(torch.cat([real, fake]), **options)
     parts = gaussian_logdet.unchecked(real, **options) + gaussian_logdet.unchecked(fake, **options)
     return 0.5 * (joint - 0.5 * parts)
 
 
 @refuse_nonfinite
-def bhattacharyya(
-    real: Tensor,
-    fake: Tensor,
-    *,
-    covariance: Covariance = "full",
-    centre: Centre = "sphere",
-    epsilon: float = EPSILON,
-) -> Tensor:
+def bhattacharyya(real: Tensor, fake: Tensor, **options: Unpack[Gaussian]) -> Tensor:
     """Bhattacharyya distance of two Gaussians fitted to normalised embeddings (n, p); the paper's Eq. DB."""
     _check_pair(real, fake)
-    options = {"covariance": covariance, "centre": centre, "epsilon": epsilon}
     real_covariance = gaussian_covariance.unchecked(real, **options)
     fake_covariance = gaussian_covariance.unchecked(fake, **options)
     mean_covariance = 0.5 * (real_covariance + fake_covariance)
     shift = _at_least_float32(real).mean(0) - _at_least_float32(fake).mean(0)
-    if covariance == "diagonal":
+    if mean_covariance.ndim == 1:  # of diagonals
         whitened = shift / mean_covariance
     else:
         whitened = torch.cholesky_solve(shift[:, None], _factor(mean_covariance))[:, 0]
@@ -98,7 +90,7 @@ def gaussian_covariance(
 
 
 @refuse_nonfinite
-def gaussian_logdet(embeddings: Tensor, **options) -> Tensor:
+def gaussian_logdet(embeddings: Tensor, **options: Unpack[Gaussian]) -> Tensor:
     """Log-determinant of the regularised covariance: twice the entropy of the fitted Gaussian, up to a constant."""
     return _logdet(gaussian_covariance.unchecked(embeddings, **options))
 

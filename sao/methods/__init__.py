@@ -1,4 +1,4 @@
-"""Learners with one interface. A method is one file and one line in the union below."""
+"""Methods with one interface. A method is one file and one line in the union below."""
 
 from typing import Annotated, get_args
 

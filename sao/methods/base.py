@@ -5,11 +5,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.profiler import record_function
+from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from sao.config.types import Strict
@@ -18,9 +20,7 @@ from sao.core import random as randomness
 from sao.core.finite import Health
 from sao.core.precision import Compiled, Function, autocast, identity
 from sao.errors import InputError
-from sao.methods.encoders import AnyEncoderOptions, EncoderOptions
-from sao.methods.patch_start import TrainingData, start_from_patches
-from sao.methods.stages import with_stages
+from sao.methods.encoders import AnyEncoderOptions, EncoderOptions, TrainingData, start_from_patches
 from sao.networks import EMA, Encoder
 from sao.networks.cpu import portable
 
@@ -130,8 +130,8 @@ class Method(nn.Module, ABC):
         """From now on, let torch compile the networks that run inside `autocast`."""
         self.compiled = True
 
-    def begin(self, learner_of: "Callable[[str], tuple[Method, int]]") -> None:
-        """Before the first step of a run: take over weights of other runs. `learner_of` opens one and returns its step."""
+    def begin(self, method_of: "Callable[[str], tuple[Method, int]]") -> None:
+        """Before the first step of a run: take over weights of other runs. `method_of` opens one and returns its step."""
 
     def refresh(self, data: TrainingData, step: int) -> None:
         """Before each step: work that needs more data than a batch. Its result must depend on the state and the step alone.
@@ -310,3 +310,32 @@ def normal_rows(shape: tuple[int, ...], batch: int, seed: int, purpose: str, ste
 def images_only(shape: tuple[int, ...], name: str) -> None:
     if len(shape) == 1:
         raise InputError(f"method {name} is for images, and this data is vectors: choose another --method")
+
+
+def with_stages(network: nn.Module, features: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+    """(n, b + cells · widths of the stages): the features, and the last map of every stage averaged to 4x4 or 2x2.
+
+    The maps are those of whichever encoders inside the network the features come from.
+    """
+    maps: list[Tensor] = []
+    blocks = [block for part in network.modules() if isinstance(part, Encoder) for block in part.blocks_of_maps()]
+
+    def keep(_block: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        maps.append(output)
+
+    hooks = [block.register_forward_hook(keep) for block in blocks]
+    try:
+        last = features(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not maps:
+        raise InputError("feature layers is for encoders that make maps of an image in stages: use backbone or embedding")
+    ends = [earlier for earlier, later in pairwise(maps) if earlier.shape != later.shape] + maps[-1:]
+    return torch.cat([last, *(F.adaptive_avg_pool2d(stage, cells(stage)).flatten(1).to(last) for stage in ends)], dim=1)
+
+
+def cells(stage: Tensor) -> int:
+    """Cells a side that a map (n, c, h, w) is averaged to: 4 for maps of at least 8x8, else 2, and 1 for a map of one pixel."""
+    side = min(stage.shape[2:])
+    return 4 if side >= 8 else min(2, side)

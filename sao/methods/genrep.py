@@ -83,11 +83,11 @@ class GenRep(TwoViews):
         self.source = for_decoding(_rebuilt(options.source, context))
         self.register_buffer("source_step", torch.tensor(-1))  # of the other run, when its networks were taken over
 
-    def begin(self, learner_of: Callable[[str], tuple[Method, int]]) -> None:
+    def begin(self, method_of: Callable[[str], tuple[Method, int]]) -> None:
         """Take over what the generator has learnt."""
         folder = self.options.generator
-        learner, step = learner_of(folder)
-        maker = generative(learner)
+        other, step = method_of(folder)
+        maker = generative(other)
         assert maker is not None, "its options said that it generates"
         made = tuple(maker.decode(torch.zeros(1, *maker.latent_shape)).shape[1:])
         if made != self.shape:

@@ -1,4 +1,4 @@
-"""Optimisers as options: AdamW, and LARS for the two-view learners."""
+"""Optimisers as options: AdamW, and LARS for the two-view methods."""
 
 from collections.abc import Iterable
 from typing import Literal

@@ -186,7 +186,7 @@ class Structural(Adversarial):
         return F.normalize(super().embeddings(inputs))
 
     @property
-    def _gaussian(self) -> dict:
+    def _gaussian(self) -> objectives.Gaussian:
         options = self.options
         return {"covariance": options.covariance, "centre": options.centre, "epsilon": options.epsilon}
 

@@ -1,4 +1,4 @@
-"""What every two-view learner shares: views of a batch → encoder → head → a loss of the gathered global batch."""
+"""What every two-view method shares: views of a batch → encoder → head → a loss of the gathered global batch."""
 
 import math
 from abc import abstractmethod

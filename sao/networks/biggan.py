@@ -5,9 +5,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao.networks.base import ImageEncoder, ImageNetwork, arranged, centre, check_latents, check_sizes, halvings
-from sao.networks.batchnorm import BatchNorm
 from sao.networks.cpu import use_cpu_operators
-from sao.networks.cpu.generator import convolved_or_graph
+from sao.networks.cpu.batchnorm import convolved_or_graph
+from sao.networks.layers import BatchNorm
 from sao.networks.spectral import normalise_spectrally
 
 BOTTLENECK = 4

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao.networks.base import check_sizes
-from sao.networks.batchnorm import BatchNorm
+from sao.networks.layers import BatchNorm
 from sao.networks.spectral import normalise_spectrally
 
 
@@ -57,7 +57,7 @@ class ScoreHead(nn.Module):
 
 
 class ProjectionHead(nn.Sequential):
-    """The perceptron of the two-view learners: BatchNorm, with the moments of the global batch, and ReLU between its layers."""
+    """The perceptron of the two-view methods: BatchNorm, with the moments of the global batch, and ReLU between its layers."""
 
     def __init__(self, sizes: Sequence[int], last_norm: bool = False) -> None:
         layers: list[nn.Module] = []

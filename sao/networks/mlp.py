@@ -5,8 +5,7 @@ from torch.nn import functional as F
 
 from sao.core import distributed
 from sao.networks.base import Encoder, check_latents, check_sizes
-from sao.networks.batchnorm import BatchNorm
-from sao.networks.layers import ELU, GroupNorm
+from sao.networks.layers import ELU, BatchNorm, GroupNorm
 from sao.networks.spectral import normalise_spectrally
 
 

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao.networks.base import ImageEncoder, arranged, check_sizes
-from sao.networks.batchnorm import BatchNorm
-from sao.networks.layers import Activation, Convolution, GroupNorm, activation_named
+from sao.networks.layers import Activation, BatchNorm, Convolution, GroupNorm, activation_named
 
 
 class StagedEncoder(ImageEncoder):

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao.networks.base import ImageEncoder, centre, check_latents, check_sizes, halvings
-from sao.networks.batchnorm import BatchNorm
+from sao.networks.layers import BatchNorm
 
 SLOPE = 0.1  # of a leaky rectifier below 0
 WIDEST = 8  # channels, in units of the width

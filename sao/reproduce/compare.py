@@ -1,4 +1,4 @@
-"""Ours beside the two-view learners on anyone's images: every row with the options that `sao train --data` chooses for it."""
+"""Ours beside the two-view methods on anyone's images: every row with the options that `sao train --data` chooses for it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from sao.data.dataset import Dataset
 from sao.errors import InputError, typed
 from sao.evaluation.suite import FEWEST
 from sao.reproduce.rows import REFERENCE, Row, StudyRun, Table, applying, check_options, chosen_rows, controls
-from sao.reproduce.table1 import ours, two_view_learners
+from sao.reproduce.table1 import ours, two_view_methods
 from sao.training.run_data import check_apart, open_config_data
 
 PRESET = "own"
@@ -25,7 +25,7 @@ NOTES = (
 def comparison(
     source: str, names: Sequence[str] | None, seeds: Sequence[int], options: Mapping[str, str], out: str | None
 ) -> tuple[Table, list[StudyRun]]:
-    """The table, and its runs in order; the learner with labels is there only where there are labels."""
+    """The table, and its runs in order; the supervised row is there only where there are labels."""
     name = Path(source).resolve().stem
     folder = Path(out or f"runs/compare-{name}")
     table = Table("compare", "cpu", f"Comparison on {name}", _rows(), {name: PRESET}, (name,), NOTES)
@@ -43,7 +43,7 @@ def comparison(
                 f"{len(dataset.test)} samples are held out, too few to score: add --data.held_out {share:g}, or more images"
             )
         if len(dataset.train.shape) == 1:
-            raise InputError(f"{source} holds vectors, and two-view learners need images: {typed('train', '--data', source)}")
+            raise InputError(f"{source} holds vectors, and two-view methods need images: {typed('train', '--data', source)}")
         for row in rows:
             if row.kind == "reference" and dataset.train.labels is None:
                 continue
@@ -56,7 +56,7 @@ def comparison(
 
 
 def _rows() -> tuple[Row, ...]:
-    rows = (*two_view_learners(), ours(), *controls("cpu"))
+    rows = (*two_view_methods(), ours(), *controls("cpu"))
     return tuple(replace(row, changes={**row.changes, "encoder": "resnet"}) for row in rows)
 
 

@@ -15,9 +15,8 @@ from matplotlib.lines import Line2D
 
 from sao.data.dataset import Dataset
 from sao.evaluation.evaluator import Plan, chosen_rows, measure, representations, weights_used
-from sao.reproduce.figure2.measure import tsne
-from sao.reproduce.figure2.numbers import unit
-from sao.reproduce.runs import check_out
+from sao.reproduce.figure2_measure import tsne, unit
+from sao.reproduce.pool import check_out
 from sao.runtime.files import write_text
 from sao.training.model import Model, load
 from sao.training.run_data import open_run_data

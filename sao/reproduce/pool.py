@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from sao.config import Config
 from sao.errors import InputError
+from sao.training.run_folder import Run
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -123,3 +126,16 @@ def _take_accelerator(slot: int) -> None:
 
     if torch.cuda.is_available():
         torch.cuda.set_device(slot % torch.cuda.device_count())
+
+
+def check_folder(folder: Path, config: Config) -> None:
+    """Refuse to take a run that learnt something else for this one."""
+    if (folder / "config.yaml").exists() and not Run(folder).config.learns_as(config):
+        raise InputError(f"{folder} was trained with other options: choose another --out, or remove it")
+
+
+def check_out(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out} cannot be written: {error.strerror}; choose another --out") from None

@@ -6,7 +6,7 @@ from dataclasses import replace
 from sao.reproduce.rows import CPU_PRESETS, PAPER_PRESETS, WIRING, Row, Scale, Table, controls
 from sao.reproduce.study import HELD, SHORTER
 
-# --- what suits each learner, as options ----------------------------------------------------------------------------------
+# --- what suits each method, as options -----------------------------------------------------------------------------------
 
 # The paper's are solo-learn's for CIFAR; for ImageNet-10 it takes solo-learn's for ImageNet-100, with 1000 epochs.
 Recipe = Mapping[str, str]
@@ -134,19 +134,19 @@ PAPER = {
 
 
 def table1(scale: Scale) -> Table:
-    learners = [_learner(name, scale) for name in TITLES]
+    trained = [_method_row(name, scale) for name in TITLES]
     rows = (
-        *learners,
+        *trained,
         ours() if scale == "paper" else ours(RATES, CPU_SCALE["ours"]),
         *(_control(row, scale) for row in controls(scale)),
-        *(_on_batchnorm(row, scale) for row in learners if row.name in TWO_VIEWS),
+        *(_on_batchnorm(row, scale) for row in trained if row.name in TWO_VIEWS),
     )
     title = "Table 1: representations of self-supervised systems"
     notes = (
         "Every row but MAE and DDPM has the backbone of the preset (GroupNorm, ELU). Parameters are those of the backbone, "
         "without heads.",
-        "Rows whose names end in -bn are made where they are asked for: the same learner on a ResNet-18 with BatchNorm and "
-        "ReLU. The paper's numbers of the two-view learners are close to those published for that network.",
+        "Rows whose names end in -bn are made where they are asked for: the same method on a ResNet-18 with BatchNorm and "
+        "ReLU. The paper's numbers of the two-view methods are close to those published for that network.",
         "Features are those of the trained network itself; of ours, DDPM and the row with labels, of its EMA.",
         "NNCLR, same views: one view, which is compared with its own neighbour; in the paper's Figure 1, without a number.",
         "MAE: the class token of the whole image. DDPM: the second block upwards, averaged, of an image noised to t = 11.",
@@ -176,7 +176,7 @@ def ours(rates: tuple[str, ...] = (), recipe: Recipe | None = None) -> Row:
     return Row("ours", "ours", recipe=recipe or {}, paper=_paper("ours"), samples=False, rates=rates, rate_options=players)
 
 
-def two_view_learners() -> list[Row]:
+def two_view_methods() -> list[Row]:
     """As they are, without a recipe."""
     return [Row(name, title, _changes(name)) for name, title in TWO_VIEWS.items()]
 
@@ -186,7 +186,7 @@ def _changes(name: str) -> dict[str, str]:
     return {"method": name.removesuffix("-same"), **same}
 
 
-def _learner(name: str, scale: Scale) -> Row:
+def _method_row(name: str, scale: Scale) -> Row:
     row = Row(name, TITLES[name], _changes(name), paper=_paper(name), samples=False)
     if scale == "cpu":
         title = f"{row.title}{WIRING}" if name in AUTOENCODERS else row.title
@@ -196,7 +196,7 @@ def _learner(name: str, scale: Scale) -> Row:
 
 
 def _on_batchnorm(row: Row, scale: Scale) -> Row:
-    """The same on the ResNet-18 that these learners are usually trained with."""
+    """The same on the ResNet-18 that these methods are usually trained with."""
     encoder = {"encoder.norm": "batch"} | ({"encoder.widths": "null"} if scale == "paper" else {})
     title = f"{row.title}, BatchNorm"
     return replace(row, name=f"{row.name}-bn", title=title, changes={**row.changes, **encoder}, on_request=True)

@@ -272,13 +272,13 @@ VIEWS = {"crop": "0.2", "jitter": "[0.4, 0.4, 0.4, 0.1]", "grey": "0.2", "flip":
 
 def table5(scale: Scale) -> Table:
     of_generator, recipe = (BIGBIGAN_CPU, GENREP_CPU) if scale == "cpu" else (recipe_of("bigbigan"), recipe_of("genrep"))
-    learner = {"method": "genrep", "method.generator": "bigbigan"}
+    genrep = {"method": "genrep", "method.generator": "bigbigan"}
     wiring = WIRING if scale == "cpu" else ""
     views = {f"method.view.{key}": value for key, value in VIEWS.items()}
     rows = (
         Row("bigbigan", f"BigBiGAN, whose generator GenRep learns from{wiring}", {"method": "bigbigan"}, of_generator),
-        Row("genrep", f"GenRep, Tz only{wiring}", learner, recipe, {"imagenet100": {"probe": 0.55}}, needs="bigbigan"),
-        Row("genrep-views", f"GenRep, Tz and views{wiring}", {**learner, **views}, recipe, needs="bigbigan"),
+        Row("genrep", f"GenRep, Tz only{wiring}", genrep, recipe, {"imagenet100": {"probe": 0.55}}, needs="bigbigan"),
+        Row("genrep-views", f"GenRep, Tz and views{wiring}", {**genrep, **views}, recipe, needs="bigbigan"),
         Row("ours", "ours", paper={"imagenet100": {"probe": 0.599}}, samples=False),
         *controls(scale),
     )

@@ -1,4 +1,4 @@
-"""A learner may come to answer everything alike, and its loss may look good then: a run says so."""
+"""A network may come to answer everything alike, and its loss may look good then: a run says so."""
 
 from collections import deque
 from collections.abc import Mapping

@@ -22,7 +22,7 @@ SMALL_BATCH_NUMBERS = 32 * 3 * 32 * 32  # the first trial: 32 colour images of 3
 
 @dataclass(frozen=True)
 class Trial:
-    """Steps that were really made, with the learner that made them."""
+    """Steps that were really made, with the method that made them."""
 
     batch: int
     seconds: float  # of one step
@@ -67,14 +67,14 @@ def _of_its_own_batch(config: Config, dataset: Dataset) -> StepCost:
 
 
 def _trial(config: Config, dataset: Dataset, batch: int) -> Trial:
-    """Steps with a learner that is thrown away. The first is not timed: it also pays for warming up."""
+    """Steps with a method that is thrown away. The first is not timed: it also pays for warming up."""
     device = choose_device(config.train.device)
     config = build(config.model_dump(mode="json"), {"train.batch": str(batch)})
     reset_peak_memory()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what it has to say is said when the run's own learner is built
+        warnings.simplefilter("ignore")  # what it has to say is said when the run's own method is built
         method = new_method(config, dataset, device)
     times = []
     with Steps(config, dataset, method) as steps:

@@ -32,11 +32,11 @@ from sao.training.device import choose_device, fixed_choices, set_threads
 from sao.training.log import FolderGone, Log, check_tensorboard
 from sao.training.loop import Diverged, Interrupted, new_method, train
 from sao.training.model import Model
-from sao.training.other_runs import begin, with_other_runs
 from sao.training.run_data import check_apart, facts_of, open_config_data, open_object, open_run_data
 from sao.training.run_folder import DataFacts, Run, check_free
 from sao.training.schedule import described_changes
 from sao.training.summary import print_summary
+from sao.training.warm_start import begin, with_other_runs
 
 SKIPPED, LAUNCH = "skipped.tsv", "launch.txt"
 

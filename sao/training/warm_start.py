@@ -7,6 +7,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -15,11 +16,12 @@ from torch import Size, Tensor
 from sao import config as configuration
 from sao.config import Config
 from sao.errors import InputError
-from sao.methods import Method, generative
+from sao.methods import Method, OtherRun, generative
 from sao.methods.encoders import ResNetOptions
 from sao.models import FOLDER, run_folder
 from sao.networks.spectral import SpectralNormalisation
 from sao.training import checkpoint
+from sao.training.model import load
 from sao.training.partial_method import latest_method
 from sao.training.run_folder import Run
 
@@ -296,3 +298,24 @@ def _adapted(source: Source, shape: tuple[int, ...]) -> str:
 
 def _sides(shape: tuple[int, ...] | Size) -> str:
     return "x".join(map(str, shape)) or "a number"
+
+
+def with_other_runs(config: Config) -> Config:
+    """The configuration with what is in the runs that it names."""
+    return config.model_copy(update={"method": config.method.with_runs(_described)})
+
+
+def begin(method: Method, config: Config, shape: tuple[int, ...]) -> Begun:
+    """Before the first step of a run on samples of a shape."""
+    method.begin(_method_of)
+    return take_weights(method, config, shape)
+
+
+def _described(folder: str) -> OtherRun:
+    config = Run.open(Path(folder)).config
+    return OtherRun(os.path.abspath(folder), config.method, config.encoder, config.seed)
+
+
+def _method_of(folder: str) -> tuple[Method, int]:
+    model = load(folder, device="cpu")
+    return model.method, model.step

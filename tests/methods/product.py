@@ -9,9 +9,9 @@ from typing import Any
 import reference_baselines
 import reference_step
 import torch
+from reference_losses import Settings
 from torch import Tensor, nn
 
-from sao.benchmark.reference import Settings
 from sao.config import build
 from sao.data.augmentation import Augmentation
 from sao.methods import Batch, Method

@@ -11,8 +11,8 @@ from sao.data.loader import Batches
 from sao.errors import InputError
 from sao.evaluation import patches
 from sao.evaluation.patches import Patches
-from sao.methods import Method, patch_start
-from sao.methods.patch_start import patch_filters
+from sao.methods import Method, encoders
+from sao.methods.encoders import patch_filters
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ def test_processes_take_the_filters_of_the_first(monkeypatch):
     method, first = tiny.method(encoder__start="patches"), torch.randn(4, 1, 3, 3)
     monkeypatch.setattr(distributed, "is_main", lambda: False)
     monkeypatch.setattr(distributed, "total", lambda tensor: tensor + first)
-    monkeypatch.setattr(patch_start, "patch_filters", lambda *arguments: pytest.fail("the first process does it"))
+    monkeypatch.setattr(encoders, "patch_filters", lambda *arguments: pytest.fail("the first process does it"))
     method.refresh(batches(), 0)
     assert all(torch.equal(value, first) for value in stems(method).values())
 

@@ -5,7 +5,7 @@ import tiny
 import torch
 
 from sao.errors import InputError
-from sao.methods.stages import cells, with_stages
+from sao.methods.base import cells, with_stages
 from sao.networks import ResNet
 
 

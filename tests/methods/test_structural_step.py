@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import product
 import pytest
+import reference_losses as reference
 import reference_step
 import torch
 from product import Options
+from reference_losses import Settings
 from torch import Tensor
 
-from sao.benchmark import reference
-from sao.benchmark.reference import Settings
 from sao.networks.cpu import portable
 
 PLAIN = Options()

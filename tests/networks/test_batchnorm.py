@@ -4,9 +4,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao.core import distributed
-from sao.networks.batchnorm import BatchNorm
 from sao.networks.cpu import batchnorm as cpu_batchnorm
 from sao.networks.cpu import portable
+from sao.networks.layers import BatchNorm
 
 
 def batches(*shape: int) -> list[Tensor]:

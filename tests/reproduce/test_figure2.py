@@ -10,9 +10,9 @@ from tiny import structural_options
 
 from sao.cli.main import main
 from sao.data.named import spirals
-from sao.reproduce.figure2 import study
-from sao.reproduce.figure2.measure import Sizes, pull_on_points, update_directions
-from sao.reproduce.figure2.study import METHOD, UNTRAINED, Row, job, table, trained
+from sao.reproduce import figure2 as study
+from sao.reproduce.figure2 import METHOD, UNTRAINED, Row, job, table, trained
+from sao.reproduce.figure2_measure import Sizes, pull_on_points, update_directions
 
 FEW = 3
 ENOUGH = 500  # with 400 an Intel Xeon, which rounds in another way than an AMD EPYC, has not yet learnt enough for panel e

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sao.data.named import SPIRAL_NOISE, spiral_point, spirals
-from sao.reproduce.figure2 import numbers
+from sao.reproduce import figure2_measure as numbers
 
 
 @pytest.fixture

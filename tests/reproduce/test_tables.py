@@ -16,7 +16,7 @@ from sao.errors import InputError
 from sao.methods import NonFiniteError, simclr
 from sao.methods.encoders import BigGANOptions
 from sao.methods.hinge import HingeGAN
-from sao.reproduce import price, study
+from sao.reproduce import study
 from sao.reproduce.rows import Row, StudyRun, chosen_rows, runs_of
 from sao.reproduce.table import VALIDATED, read_result, validated, write_curves, write_table
 from sao.reproduce.tables import PAPER, table2, table4
@@ -218,8 +218,8 @@ def test_a_run_that_diverges_is_recorded_and_the_study_goes_on(ablation, tmp_pat
 @pytest.mark.parametrize("target", ["table2", "table4"])
 def test_a_dry_run_prices_each_kind_of_step_once(target, tmp_path, capsys, monkeypatch):
     prices = []
-    measured = price.price(tiny.config())
-    monkeypatch.setattr(price, "price", lambda config: prices.append(config) or measured)
+    measured = study.price(tiny.config())
+    monkeypatch.setattr(study, "price", lambda config: prices.append(config) or measured)
     assert main(words(target, tmp_path / "out", "--dry-run", "--seeds", "0,1")) == 0
     said = capsys.readouterr().out
     assert len(prices) == {"table2": 10, "table4": 8}[target]

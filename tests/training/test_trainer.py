@@ -17,8 +17,7 @@ from sao.data.dataset import Images
 from sao.methods.genrep import GenRep
 from sao.methods.structural import Structural
 from sao.methods.supervised import Supervised
-from sao.reproduce import study
-from sao.reproduce.figure2 import study as figure2
+from sao.reproduce import figure2, study
 from sao.reproduce.rows import chosen_rows, runs_of
 from sao.reproduce.tables import table4
 from sao.training import checkpoint

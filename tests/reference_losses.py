@@ -1,7 +1,7 @@
 """What D and G minimise, written as the paper reads: explicit matrices, determinants, inverses, one line for each term.
 
-The oracle of the method and the losses of its literal arrangement. It shares no code with the rest of the package, so that a
-sign or a factor that is wrong there is seen here. Axes: n batch, m pool, p embedding, b backbone (key).
+The oracle of the method. It shares no code with the package, so that a sign or a factor that is wrong there is seen here.
+Axes: n batch, m pool, p embedding, b backbone (key).
 """
 
 from dataclasses import dataclass
