@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from sao.config import overrides as dotted
 from sao.config.presets import preset_text
-from sao.config.types import Fraction, Int, PositiveFloat, PositiveInt, Strict
+from sao.config.types import Fraction, Int, NonNegativeInt, PositiveFloat, PositiveInt, Strict
 from sao.core.random import derived_seed
 from sao.errors import InputError
 from sao.methods import ENCODERS, METHODS, AnyEncoderOptions, AnyMethod, Context, EncoderOptions, Method, structural
@@ -56,10 +56,10 @@ class Train(Strict):
         description="run folder, or name of a model that comes with sao, whose weights and networks to begin with; empty: none",
     )
     start_weights: str = Field(
-        default="", description="step and checksum of those weights, filled in when they are read; others are refused"
+        default="", description="step and checksum of those weights, filled in on reading; others are refused"
     )
     schedule: Literal["constant", "cosine"] = Field(default="constant", description="of every learning rate")
-    warmup_epochs: Annotated[Int, Field(ge=0)] = Field(default=0, description="epochs of linear warm-up of the learning rates")
+    warmup_epochs: NonNegativeInt = Field(default=0, description="epochs of linear warm-up of the learning rates")
     device: str = Field(default="auto", description="cpu, cuda, cuda:1, …; auto: an accelerator where there is one")
     threads: PositiveInt | None = Field(default=None, description="of the processor; null: as many as torch takes")
     precision: Literal["float32", "bfloat16", "auto"] = Field(
@@ -67,15 +67,13 @@ class Train(Strict):
     )
     tf32: bool = Field(default=False, description="use TF32 on an NVIDIA GPU in forward passes without Jacobian norms")
     compile: bool = Field(
-        default=False, description="use torch.compile in passes without Jacobian norms; the first steps take minutes"
+        default=False, description="torch.compile for passes without Jacobian norms; first steps take minutes"
     )
     deterministic: bool = Field(
         default=False, description="the same bits each time on a GPU too, where it can: slower, and some methods are refused"
     )
     check_every: PositiveInt = Field(default=100, description="steps after which processes compare their weights")
-    timeout_seconds: PositiveInt = Field(
-        default=60, description="how long a process may not answer before the others give it up"
-    )
+    timeout_seconds: PositiveInt = Field(default=60, description="how long a process may be silent before others give it up")
 
 
 class Log(Strict):
@@ -87,7 +85,7 @@ class Log(Strict):
         default=10, description="minutes that the evaluation after the last step may take; null: as long as it takes"
     )
     sample_every: PositiveInt | None = Field(
-        default=None, description="steps between pictures of samples; null: at the end only"
+        default=None, description="steps between pictures of samples; null: only at the end"
     )
     checkpoint_every: PositiveInt = Field(default=500, description="steps between checkpoints")
     keep: PositiveInt = Field(default=2, description="checkpoints to keep")
@@ -98,13 +96,11 @@ class Log(Strict):
 class Config(Strict):
     """A run."""
 
-    seed: Annotated[Int, Field(ge=0, lt=2**32)] = Field(
-        default=0, description="of every random draw"
-    )  # scikit-learn takes no larger
+    seed: Annotated[Int, Field(ge=0, lt=2**32)] = Field(default=0, description="of every draw; scikit-learn takes no larger")
     data: Data = Field(default=Data(), description="what to learn from")
     method: AnyMethod = Field(default=structural.Options(), description="how to learn")
     encoder: EncoderOptions | None = Field(
-        default=None, description="the network that is learnt; null: the usual one for the data"
+        default=None, description="the network that learns; null: the usual one for the data"
     )
     train: Train = Field(default=Train(), description="how long, in which batches, on what")
     log: Log = Field(default=Log(), description="what is written while it trains")

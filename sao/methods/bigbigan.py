@@ -44,21 +44,17 @@ class Options(MethodOptions):
     width: PositiveInt = Field(default=64, description="channels of the discriminator are multiples of it")
     joint_width: PositiveInt = Field(default=256, description="units of the discriminator's layers for latents and for pairs")
     joint_depth: Depth = Field(default=3, description="layers of each of the two")
-    head_width: PositiveInt = Field(
-        default=256, description="units of the layers between the encoder's features and its latents"
-    )
+    head_width: PositiveInt = Field(default=256, description="units of the layers between the encoder's features and latents")
     head_depth: Depth = Field(default=2, description="those layers")
     discriminator_steps: PositiveInt = Field(
-        default=2, description="updates of the discriminator in a step, on one real batch with fresh draws"
+        default=2, description="updates of D in a step, on one real batch with fresh draws"
     )
     discriminator_optimiser: DiscriminatorAdam = Field(
         default=DiscriminatorAdam(), description="how the discriminator is updated"
     )
     generator_optimiser: GeneratorAdam = Field(default=GeneratorAdam(), description="how the generator is updated")
     encoder_optimiser: EncoderAdam = Field(default=EncoderAdam(), description="how the encoder is updated")
-    ema_decay: Decay = Field(
-        default=0.99, description="decay of the EMAs of encoder and generator, which give features and samples"
-    )
+    ema_decay: Decay = Field(default=0.99, description="decay of the EMAs of E and G, which give features and samples")
     augmentation: Augmentation = Field(default=Augmentation(), description="of the real images")
 
     def build(self, context: Context) -> "BigBiGAN":

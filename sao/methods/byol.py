@@ -21,7 +21,7 @@ class Options(TeacherOptions):
     name: Literal["byol"] = "byol"
     view: Augmentation = Field(default=WEAKER, description="how the first view of an image is made")
     second_view: Augmentation | None = Field(
-        default=WEAKER_SOLARISED, description="how the second view is made; null: like the first"
+        default=WEAKER_SOLARISED, description="how the second view is made; null: as the first"
     )
     hidden_size: PositiveInt = Field(default=4096, description="units between features and projection")
     predictor_size: PositiveInt = Field(default=4096, description="units between projection and prediction")

@@ -45,11 +45,9 @@ class Options(TeacherOptions):
     name: Literal["dino"] = "dino"
     view: Augmentation = Field(default=WEAKER, description="how the first view of an image is made")
     second_view: Augmentation | None = Field(
-        default=WEAKER_SOLARISED, description="how the second view is made; null: like the first"
+        default=WEAKER_SOLARISED, description="how the second view is made; null: as the first"
     )
-    momentum: Decay = Field(
-        default=0.9995, description="decay of the teacher at the start, which rises to 1; lower it for short runs"
-    )
+    momentum: Decay = Field(default=0.9995, description="decay of the teacher at the start; it rises to 1; less for short runs")
     optimiser: Optimiser = Field(default=Optimiser(), description="how encoder and head are updated")
     outputs: PositiveInt = Field(default=4096, description="numbers in an output, K; fewer for short runs")
     temperature: PositiveFloat = Field(default=0.1, description="of the network's outputs")

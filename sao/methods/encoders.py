@@ -60,7 +60,7 @@ class ResNetOptions(AnyEncoderOptions):
         default="group", description="group: the paper's; batch: torchvision's, with strides and a norm after each convolution"
     )
     patch: PositiveInt = Field(
-        default=1, description="pixels a side that the first convolution takes as one position; 1: the paper's, 2: faster"
+        default=1, description="pixels a side that are one position of the first layer; 1: the paper's, 2: faster"
     )
     activation: Literal["elu", "relu"] | None = Field(default=None, description="null: elu with group, relu with batch")
     start: Literal["random", "patches"] = Field(
@@ -79,7 +79,7 @@ class ResNetOptions(AnyEncoderOptions):
 
     def _built(self, shape: Shape) -> ResNet | PlainResNet:
         channels, size = image_shape(shape, "resnet")
-        check_patches(size, self.patch, "encoder")
+        check_patches(size, self.patch)
         size //= self.patch
         if self.norm == "batch":
             usual = self.widths or (64, 128, 256, 512)
@@ -134,7 +134,7 @@ class ViTOptions(AnyEncoderOptions):
     def build(self, shape: Shape) -> VisionTransformer:
         channels, size = image_shape(shape, "vit")
         patch = self.patch or usual_patch(size)
-        check_patches(size, patch, "encoder")
+        check_patches(size, patch)
         return VisionTransformer(channels, size, patch, self.width, self.depth, self.heads, transformer_block())
 
 
@@ -197,9 +197,7 @@ class GeneratorOptions(Strict):
     width: PositiveInt = Field(default=128, description="channels are multiples of it; for vectors the units of a layer")
     depth: Depth = Field(default=2, description="blocks at each resolution; for vectors the number of layers")
     latent_size: PositiveInt = Field(default=128, description="numbers in a latent vector")
-    falling: bool = Field(
-        default=False, description="halve the channels as the image grows, below 64x64 too: faster; false: the paper's"
-    )
+    falling: bool = Field(default=False, description="halve the channels as images grow, below 64x64 too: faster; false: paper")
 
     def build(self, shape: Shape) -> nn.Module:
         if len(shape) == 1:
@@ -266,10 +264,10 @@ def check_tokens(width: int, heads: int) -> None:
         raise ValueError(f"width must be a multiple of 4 and of heads, got {width} with {heads} heads")
 
 
-def check_patches(size: int, patch: int, network: str) -> None:
+def check_patches(size: int, patch: int) -> None:
     if size % patch:
         raise InputError(
-            f"patches of {patch}x{patch} do not divide images of {size}x{size}: set --{network}.patch or --data.size"
+            f"patches of {patch}x{patch} do not divide images of {size}x{size}: set --encoder.patch or --data.size"
         )
 
 

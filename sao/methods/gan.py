@@ -38,7 +38,7 @@ class AdversarialOptions(MethodOptions):
     )
     augmentation: Augmentation = Field(default=Augmentation(), description="of the real images")
     augment_generated: bool = Field(
-        default=False, description="the generated images are augmented too, by draws of their own, before D sees them"
+        default=False, description="augment generated images too, by draws of their own, before D sees them"
     )
 
     @model_validator(mode="after")

@@ -34,7 +34,7 @@ class Options(ViewsOptions):
     generator: str = Field(default="", description="folder of the run whose generator makes the images")
     source: str = Field(default="", description="what was trained in that folder, as JSON; filled in when it is read")
     view: Augmentation = Field(
-        default=Augmentation(), description="how a generated image becomes the first view; nothing: latents alone differ"
+        default=Augmentation(), description="how an image becomes the first view; nothing: latents alone differ"
     )
     truncation: PositiveFloat | None = Field(
         default=2.0, description="largest number in a latent, whose draws are repeated until they are smaller; null: any"
@@ -48,7 +48,7 @@ class Options(ViewsOptions):
     )
     temperature: PositiveFloat = Field(default=0.1, description="of the softmax over all other views")
     base_temperature: PositiveFloat = Field(
-        default=0.07, description="the loss is multiplied by temperature / base_temperature, as its authors do"
+        default=0.07, description="the authors' factor of the loss is temperature / base_temperature"
     )
     hidden_size: PositiveInt = Field(default=2048, description="units between backbone and projection")
     projection_size: PositiveInt = Field(default=128, description="numbers in a projection")

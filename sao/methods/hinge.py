@@ -20,13 +20,11 @@ class Options(AdversarialOptions):
 
     name: Literal["hinge"] = "hinge"
     smoothness_weight: NonNegativeFloat = Field(
-        default=5.0, description="λ_s, weight of the penalty on the score's Jacobian norm"
+        default=5.0, description="λ_s, weight of the penalty on the score's gradient norm"
     )
     lipschitz: PositiveFloat = Field(default=1.0, description="target norm of the score's gradient (Lipschitz target)")
     smooth_every: PositiveInt = Field(default=1, description="steps between two penalties; 1 is the method, more is faster")
-    spectral_normalisation: bool = Field(
-        default=False, description="divide the discriminator's weights by their spectral norms"
-    )
+    spectral_normalisation: bool = Field(default=False, description="divide D's weights by their spectral norms")
 
     def build(self, context: Context) -> "HingeGAN":
         discriminator = discriminator_for(context.encoder, context.shape, 1, self.spectral_normalisation)

@@ -34,9 +34,7 @@ class DecoderOptions(Strict):
 
 class Optimiser(AdamW):
     betas: tuple[Decay, Decay] = Field(default=(0.9, 0.95), description="decay of the first and of the second moment")
-    weight_decay: NonNegativeFloat = Field(
-        default=0.05, description="share of a weight that is taken off, times the learning rate"
-    )
+    weight_decay: NonNegativeFloat = Field(default=0.05, description="share of a weight taken off, times the learning rate")
 
 
 class Options(MethodOptions):

@@ -24,7 +24,7 @@ class Options(ViewsOptions):
     name: Literal["nnclr"] = "nnclr"
     view: Augmentation = Field(default=WEAKER, description="how the first view of an image is made")
     second_view: Augmentation | None = Field(
-        default=WEAKER_SOLARISED, description="how the second view is made; null: like the first"
+        default=WEAKER_SOLARISED, description="how the second view is made; null: as the first"
     )
     same_views: bool = Field(default=False, description="only one view, which is compared with its own neighbour")
     temperature: PositiveFloat = Field(default=0.2, description="of the softmax over the batch")

@@ -19,9 +19,7 @@ class AdamW(Strict):
 
     learning_rate: PositiveFloat = Field(default=2e-4, description="highest learning rate; train.schedule may lower it")
     betas: tuple[Decay, Decay] = Field(default=(0.5, 0.999), description="decay of the first and of the second moment")
-    weight_decay: NonNegativeFloat = Field(
-        default=0.0, description="share of a weight that is taken off, times the learning rate"
-    )
+    weight_decay: NonNegativeFloat = Field(default=0.0, description="share of a weight taken off, times the learning rate")
 
     def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         options = {"lr": self.learning_rate, "betas": self.betas, "weight_decay": self.weight_decay}
@@ -31,9 +29,7 @@ class AdamW(Strict):
 class DecayedAdamW(AdamW):
     """The discriminator's: with weight decay."""
 
-    weight_decay: NonNegativeFloat = Field(
-        default=0.1, description="share of a weight that is taken off, times the learning rate"
-    )
+    weight_decay: NonNegativeFloat = Field(default=0.1, description="share of a weight taken off, times the learning rate")
 
 
 class ClassifierAdamW(DecayedAdamW):

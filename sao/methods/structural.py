@@ -30,33 +30,27 @@ class Options(AdversarialOptions):
         default="jensen_shannon", description="between the Gaussians of real and generated embeddings"
     )
     covariance: Literal["full", "diagonal"] = Field(
-        default="full", description="full: as the authors' code; diagonal: as the paper's text"
+        default="full", description="full: the authors' code; diagonal: the paper's text"
     )
     centre: Literal["sphere", "mean"] = Field(
-        default="sphere", description="what the covariance is taken around: the unit or plain mean"
+        default="sphere", description="what it is taken around: the unit or the plain mean"
     )
     epsilon: PositiveFloat = Field(default=0.5, description="variance added to a covariance, over all its directions together")
-    cluster_weight: NonNegativeFloat = Field(
-        default=3.0, description="λ_c, weight of the similarity to neighbours; 0: no memory bank"
-    )
+    cluster_weight: NonNegativeFloat = Field(default=3.0, description="λ_c, weight of the similarity to neighbours; 0: no bank")
     cluster_warmup: NonNegativeInt = Field(
         default=0,
         description="steps over which λ_c grows linearly from 0: at the beginning neighbours are arbitrary, and pulling "
         "samples to them makes all embeddings alike; 0: at once, the paper's",
     )
     neighbours: PositiveInt = Field(default=1, description="K, neighbours of each sample")
-    skip_first_fake: bool = Field(
-        default=False, description="drop a generated sample's nearest neighbour, as the authors' code does"
-    )
+    skip_first_fake: bool = Field(default=False, description="drop a generated sample's nearest neighbour (authors' code)")
     keys_from: Literal["ema", "own"] = Field(
         default="ema",
         description="whose backbone features say which samples are neighbours: the EMA discriminator's, in a pass of its "
         "own (the paper's), or those of the discriminator's own pass for the losses, which is faster",
     )
     bank: PositiveInt = Field(default=10240, description="past embeddings in which neighbours are looked for")
-    smoothness_weight: NonNegativeFloat = Field(
-        default=5.0, description="λ_s, weight of the penalties on the discriminator's smoothness"
-    )
+    smoothness_weight: NonNegativeFloat = Field(default=5.0, description="λ_s, weight of the penalties on D's smoothness")
     lazy: bool = Field(
         default=False,
         description="multiply the weight of the penalty on Jacobian norms by smooth_every, so that fewer penalties are "
@@ -65,15 +59,9 @@ class Options(AdversarialOptions):
     lipschitz: PositiveFloat = Field(default=1.0, description="target spectral norm of the Jacobian (Lipschitz target)")
     power_steps: PositiveInt = Field(default=1, description="power iterations for the spectral norm")
     smooth_every: PositiveInt = Field(default=1, description="steps between two penalties; 1 is the method, more is faster")
-    norm_weight: NonNegativeFloat = Field(
-        default=4.0, description="λ_h, weight of the hinge on the embeddings' length, times λ_s"
-    )
-    norm_side: Literal["floor", "ceiling"] = Field(
-        default="floor", description="floor: lengths below 1 cost; ceiling: lengths above 1"
-    )
-    spectral_normalisation: bool = Field(
-        default=False, description="divide the discriminator's weights by their spectral norms"
-    )
+    norm_weight: NonNegativeFloat = Field(default=4.0, description="λ_h, weight of the hinge on embeddings' lengths, times λ_s")
+    norm_side: Literal["floor", "ceiling"] = Field(default="floor", description="floor: lengths below 1 cost; ceiling: above 1")
+    spectral_normalisation: bool = Field(default=False, description="divide D's weights by their spectral norms")
 
     local_weight: NonNegativeFloat = Field(
         default=0.0,
@@ -155,9 +143,8 @@ class Structural(Adversarial):
         return {name: -value for name, value in of_discriminator.items() if name in SHARED}
 
     def penalises(self, step: int) -> bool:
-        return (
-            self.options.smoothness_weight > 0 and (step + 1) % self.options.smooth_every == 0
-        )  # so that rows of the log hold it
+        options = self.options
+        return options.smoothness_weight > 0 and (step + 1) % options.smooth_every == 0  # so that rows of the log hold it
 
     def diagnostics(self, real: Side, fake: Side) -> Scalars:
         lengths = torch.linalg.vector_norm(torch.cat([real.embeddings, fake.embeddings]).detach(), dim=1)

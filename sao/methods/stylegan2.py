@@ -42,9 +42,7 @@ class Options(MethodOptions):
     group: PositiveInt = Field(default=32, description="samples whose deviation the discriminator is told")
     penalty_weight: NonNegativeFloat = Field(default=0.01, description="γ, weight of half the squared slope of real scores")
     penalty_every: PositiveInt = Field(default=16, description="steps between two penalties, each that many times as strong")
-    half_life: PositiveInt = Field(
-        default=500_000, description="images after which half of a weight has left the EMA of the generator"
-    )
+    half_life: PositiveInt = Field(default=500_000, description="images after which half of a weight has left the EMA of G")
     half_life_ramp: PositiveFloat = Field(default=0.05, description="share of the images seen that the half-life is at most")
     target: Probability = Field(default=0.6, description="mean sign of real scores that p is steered to; 1: p stays 0")
     adapt_every: PositiveInt = Field(default=4, description="steps between two changes of p")

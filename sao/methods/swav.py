@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sao.config.types import Int, NonNegativeFloat, PositiveFloat, PositiveInt
+from sao.config.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from sao.core.memory_bank import Queue
 from sao.data.augmentation import SmallAugmentation
 from sao.methods.base import Batch, Context, Scalars
@@ -33,9 +33,7 @@ class Options(ViewsOptions):
     sinkhorn_steps: PositiveInt = Field(default=3, description="how often prototypes and samples are evened out in turn")
     prototypes: PositiveInt = Field(default=3000, description="K")
     frozen_epochs: NonNegativeFloat = Field(default=2.0, description="epochs before prototypes are trained")
-    queue: Annotated[Int, Field(ge=0)] = Field(
-        default=3840, description="past projections of each view that are assigned with a batch; 0: none"
-    )
+    queue: NonNegativeInt = Field(default=3840, description="past projections of each view assigned with a batch; 0: none")
     queue_epochs: NonNegativeFloat = Field(default=50.0, description="epochs before the queue is used")
     hidden_size: PositiveInt = Field(default=2048, description="units between features and projection")
     projection_size: PositiveInt = Field(default=128, description="numbers in a projection")

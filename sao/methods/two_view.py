@@ -29,9 +29,7 @@ class ViewsOptions(MethodOptions):
     view: Augmentation = Field(default=SYMMETRIC, description="how the first view of an image is made")
     second_view: Augmentation | None = Field(default=None, description="how the second view is made; null: like the first")
     optimiser: ViewsOptimiser = Field(default=ViewsOptimiser(), description="how encoder and head are updated")
-    ema_decay: Decay | None = Field(
-        default=None, description="take features from an EMA with this decay; null: from the network"
-    )
+    ema_decay: Decay | None = Field(default=None, description="take features from an EMA with this decay; null: the network")
 
 
 class TwoViews(Method):

@@ -21,9 +21,7 @@ class Options(ViewsOptions):
 
     name: Literal["vicreg"] = "vicreg"
     invariance: NonNegativeFloat = Field(default=25.0, description="weight of the distance between the two views")
-    variance: NonNegativeFloat = Field(
-        default=25.0, description="weight of the hinge that keeps each feature's deviation above 1"
-    )
+    variance: NonNegativeFloat = Field(default=25.0, description="weight of the hinge that keeps features' deviations above 1")
     covariance: NonNegativeFloat = Field(default=1.0, description="weight of the squared correlations between features")
     projection_size: PositiveInt = Field(default=2048, description="numbers in a projection, and units of the layers before it")
 

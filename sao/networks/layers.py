@@ -65,9 +65,7 @@ def activation_named(name: Activation) -> nn.Module:
 
 
 class BatchNorm(nn.Module):
-    """Normalise each channel over the batch of all processes, then scale and shift it: by parameters, or by linear maps of a
-    condition.
-    """
+    """Normalise channels over the batch of all processes; scale and shift them by parameters or linear maps of a condition."""
 
     running_mean: Tensor
     running_var: Tensor

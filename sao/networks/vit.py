@@ -41,9 +41,7 @@ class VisionTransformer(Encoder):
     def patches(self, images: Tensor) -> Tensor:
         """(n, side², patch · patch · c): the patches line by line, in each the pixels line by line."""
         if images.ndim != 4 or images.shape[1:] != (self.channels, self.size, self.size):
-            raise ValueError(
-                f"images must have shape (n, {self.channels}, {self.size}, {self.size}), got {tuple(images.shape)}"
-            )
+            raise ValueError(f"images must be (n, {self.channels}, {self.size}, {self.size}), got {tuple(images.shape)}")
         grid = images.unflatten(3, (self.side, self.patch)).unflatten(2, (self.side, self.patch))  # n c line p column q
         return grid.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
 
