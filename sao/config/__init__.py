@@ -1,7 +1,4 @@
-"""Every option of a run: their types, the schema, dotted overrides, help, presets, and what fits the data (auto).
-
-The schema imports methods, which import `sao.config.types`: so names of the schema are imported when they are first asked for.
-"""
+"""Every option of a run. Names of the schema are imported when asked for: it imports methods, which import the types."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,4 @@
-"""Options that fit the data and the machine, each with its reason in one sentence; what a person set by hand stays.
-
-Every choice is a function of the data and the kind of machine, never of time: two runs with one seed are the same run.
-"""
+"""Options that fit the data and the kind of machine, never its speed, each with its reason; what a person set by hand stays."""
 
 import math
 from collections.abc import Set
@@ -53,10 +50,7 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     reasons: list[str] = []
 
     def choose(reason: str, options: dict[str, Any]) -> None:
-        """Take over the options that nobody set; `reason` is a template, filled from all of them as they now are.
-
-        A choice that the method or its encoder does not have is not made.
-        """
+        """Take over options that nobody set, if the method has all of them; `reason` is a template for their values."""
         if not options.keys() <= known:
             return
         free = options.keys() - given
@@ -241,10 +235,7 @@ def _choose_learning_rates(choose, samples: Samples, device: str) -> None:
 
 
 def _choose_lipschitz(choose, samples: Samples, seed: int) -> None:
-    """The target is a length scale: an embedding of unit length cannot tell apart samples nearer than 1 / target.
-
-    It grows with the root only: on digits of a sixth of the contrast, 1 apart, 3 did better than 1 and than the full 9.
-    """
+    """The target is a length scale; it grows with the root only: on digits 1 apart, 3 did better than 1 and than the full 9."""
     distance = _median_distance(samples, seed)
     target = 1.0 if distance >= NEAR else float(f"{math.sqrt(NEAR / distance):.3g}")
     kind = "images in [-1, 1]" if isinstance(samples, Images) else "scaled vectors"

@@ -156,10 +156,7 @@ def load_preset(name: str, overrides: Mapping[str, str] | None = None) -> Config
 
 
 def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None, origin: str = "config") -> Config:
-    """Validate nested values; every error is one line that names the key.
-
-    Where the overrides name another method than the values, only what the values say of both kinds of method stays.
-    """
+    """Validate nested values; an error is one line with the key. For another method only what both methods have stays."""
     merged, overrides = _copied(values), overrides or {}
     dotted.rename(merged)
     for key in sorted(overrides, key=lambda key: "." in key.removesuffix(".name")):  # names before their options

@@ -17,11 +17,7 @@ TINY = 1e-30
 
 
 def difference(expected: Any, found: Any, least: float = TINY) -> float:
-    """The largest difference of two arrays, as a share of the largest expected value or, if that is larger, of `least`.
-
-    It is a number or infinity, never NaN. It is infinite for other shapes, for a NaN on either side (also on both), and for an
-    infinity that is not on both sides. The same infinity on both sides is no difference; neither are two empty arrays.
-    """
+    """The largest difference as a share of the largest expected value, or of `least`; infinite for NaN and for other shapes."""
     expected, found = (torch.as_tensor(values).detach().cpu().double() for values in (expected, found))
     if expected.shape != found.shape:
         return math.inf

@@ -71,10 +71,7 @@ class NonFiniteError(FloatingPointError):
 
 
 class Health(nn.Module):
-    """Keeps the first term that was not finite. From then on no optimiser makes a step.
-
-    A run must end there: buffers may be NaN.
-    """
+    """Keeps the first term that was not finite; from then on no optimiser steps, and the run must end: buffers may be NaN."""
 
     broken: Tensor
     first: Tensor

@@ -55,10 +55,7 @@ def outputs_and_norms(
     generator: torch.Generator | None = None,
     start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The function's outputs and the Jacobian norms of its samples, both with a graph, from one forward pass.
-
-    The power iteration begins with the input directions `start`, or random ones. Where x requires gradients, both have them.
-    """
+    """The outputs and the Jacobian norms of samples, with a graph, from one forward pass and input directions `start`."""
     _check_arguments(x, steps)
     if start is not None and start.shape != x.shape:
         raise ValueError(f"start has shape {tuple(start.shape)}, x has {tuple(x.shape)}")
@@ -140,10 +137,7 @@ def jacobian_audit(
     seed: int = 0,
     batch_size: int = 256,
 ) -> JacobianAudit:
-    """Quantiles of the estimate over samples and steps, each from the same directions, and the exact values by SVD.
-
-    These are computed where the Jacobians of all samples have together at most `exact_limit` entries.
-    """
+    """Quantiles over samples and steps, and exact norms where all Jacobians together have at most `exact_limit` entries."""
     steps = tuple(sorted(set(steps)))
     if not steps:
         raise ValueError("steps is empty: give at least one number of power iterations")

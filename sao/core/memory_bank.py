@@ -10,11 +10,7 @@ from sao.core.finite import check_finite
 
 
 class MemoryBank(nn.Module):
-    """Rows (embedding, key) of the most recent real samples; a full bank forgets the oldest.
-
-    The state lives in buffers, so it is saved, moved and restored with the module it belongs to. How many rows there are, and
-    where the next one goes, is also known as plain numbers: whoever asks need not wait for the device.
-    """
+    """Rows (embedding, key) of the latest real samples, in buffers; their number is known without waiting for the device."""
 
     embeddings: Tensor
     keys: Tensor
@@ -81,10 +77,7 @@ class MemoryBank(nn.Module):
 
 
 class Queue(nn.Module):
-    """The last rows of a batch at each step, in no particular order.
-
-    Where a batch goes follows from its step, so that no tensor is read to know it.
-    """
+    """The last rows of a batch at each step, in any order; where a batch goes follows from its step, so no tensor is read."""
 
     rows: Tensor
 

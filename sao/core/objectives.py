@@ -32,10 +32,7 @@ class Gaussian(TypedDict, total=False):
 
 @refuse_nonfinite
 def jensen_shannon(real: Tensor, fake: Tensor, **options: Unpack[Gaussian]) -> Tensor:
-    """Jensen–Shannon divergence of two Gaussians fitted to normalised embeddings (n, p); the paper's Eq. JSD.
-
-    The mixture is approximated by the one Gaussian that fits both batches together.
-    """
+    """Jensen–Shannon divergence (Eq. JSD) of Gaussians fitted to unit embeddings (n, p); a third fits both together."""
     _check_pair(real, fake)
     joint = gaussian_logdet.unchecked(torch.cat([real, fake]), **options)
     parts = gaussian_logdet.unchecked(real, **options) + gaussian_logdet.unchecked(fake, **options)
@@ -132,10 +129,7 @@ def neighbour_similarity(
 
 @refuse_nonfinite
 def nearest_similarity(queries: Tensor, values: Tensor, others: bool = False) -> Tensor:
-    """Mean cosine of unit local embeddings (n, k, p), k of each image, with the most similar of the values (m, k, p).
-
-    With `others` it is looked for in other images than the query's own, which stand in the same rows.
-    """
+    """Mean cosine of unit local embeddings (n, k, p) with the nearest value (m, k, p), with `others` of another image."""
     for name, tensor in (("queries", queries), ("values", values)):
         if tensor.ndim != 3 or tensor.numel() == 0:
             raise ValueError(f"{name} must have shape (images, positions, p), none of them 0, got {tuple(tensor.shape)}")
@@ -162,10 +156,7 @@ def adversarial_hinge(real_scores: Tensor, fake_scores: Tensor) -> Tensor:
 
 @refuse_nonfinite
 def norm_hinge(embeddings: Tensor, side: Side = "floor") -> Tensor:
-    """Mean squared distance of the norms of unnormalised embeddings (n, p) to the allowed side of 1.
-
-    "floor" penalises norms below 1 (the authors' code), "ceiling" norms above 1 (the paper's formula).
-    """
+    """Mean squared distance of norms to 1: of those below it ("floor", the authors' code) or above ("ceiling", the paper)."""
     _check_matrix("embeddings", embeddings)
     if side not in ("floor", "ceiling"):
         raise ValueError(f'side must be "floor" or "ceiling", got {side!r}')

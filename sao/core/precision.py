@@ -47,11 +47,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Compiled:
-    """What to call in the place of a network, or of a bound method: it is compiled once, when it is first called.
-
-    A compiled function has no forward mode and no second backward pass, so passes with a Jacobian norm or a gradient penalty
-    are not compiled.
-    """
+    """What to call in the place of a network: it is compiled once, and then has no forward mode and no second backward pass."""
 
     def __init__(self) -> None:
         self._known: dict[Callable[..., Any], Callable[..., Any]] = {}

@@ -26,10 +26,7 @@ def derived_seed(seed: int, purpose: str, step: int = 0) -> int:
 
 
 def batch_rows(seed: int, step: int, batch: int, samples: int) -> Tensor:
-    """Rows of the data set that make up the batch of a step: each epoch is a permutation of its own, cut into batches.
-
-    The last rows of an epoch that do not fill a batch are left out; the next epoch orders them differently.
-    """
+    """Rows of the data set in the batch of a step: an epoch is a permutation, cut into batches that are all full."""
     if not 1 <= batch <= samples:
         raise ValueError(f"batch must be between 1 and the number of samples ({samples}), got {batch}")
     if step < 0:
@@ -72,11 +69,7 @@ def _feistel(values: Tensor, bits: int, keys: list[int]) -> Tensor:
 
 
 def uniform(seed: int, purpose: str, step: int, rows: slice, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
-    """Float32 numbers (n, *shape) in [0, 1) for these rows of a global batch, made on the device.
-
-    A row's numbers are those of its place in the batch, so that a process draws its own rows alone; what is drawn does not
-    depend on the number of processes, nor on the device.
-    """
+    """Float32 numbers (n, *shape) in [0, 1) for rows of a global batch, the same for any device and number of processes."""
     words = _words(derived_seed(seed, purpose, step), _places(rows, device), math.prod(shape))
     return words.bitwise_right_shift_(7).float().mul_(2.0**-24).reshape(-1, *shape)  # 24 bits: as many as a float32 holds
 

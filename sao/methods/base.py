@@ -134,27 +134,18 @@ class Method(nn.Module, ABC):
         """Before the first step of a run: take over weights of other runs. `method_of` opens one and returns its step."""
 
     def refresh(self, data: TrainingData, step: int) -> None:
-        """Before each step: work that needs more data than a batch. Its result must depend on the state and the step alone.
-
-        By default that is where encoders start from patches, before the first step of a run.
-        """
+        """Before each step: work on more data than a batch, a function of state and step; by default a start from patches."""
         if step == 0:
             start_from_patches(self, data, self.seed)
 
     def training_step(self, batch: Batch, step: int) -> Scalars:
-        """One training step; no optimiser uses a loss or a gradient that is not finite.
-
-        The check does not wait for the device. Whoever saves or logs calls `check_finite` first.
-        """
+        """One training step; no optimiser uses what is not finite, and `check_finite`, which waits for the device, tells."""
         self.health.step = step
         return self.step(batch, step)
 
     @abstractmethod
     def step(self, batch: Batch, step: int) -> Scalars:
-        """Train on this process's rows of the global batch; return detached scalars to log.
-
-        Nothing is read from the device here; see docs/extending.md.
-        """
+        """Train on this process's rows of the global batch; return detached scalars to log. Nothing is read from the device."""
 
     def check_finite(self) -> None:
         """Raise NonFiniteError if a step so far had a loss or a gradient that was not finite."""
@@ -219,10 +210,7 @@ class Method(nn.Module, ABC):
                 child.network.load_state_dict(getattr(self, name.removeprefix("ema_")).state_dict())
 
     def update(self, name: str, losses: Scalars, diagnostics: Scalars) -> Scalars:
-        """Step an optimiser with the gradients of all processes, unless a term is not finite; return the scalars to log.
-
-        The optimiser changes nothing where its `found_inf` is 1. The host does not read it.
-        """
+        """Step an optimiser with the gradients of all processes, unless `found_inf` is 1; return the scalars to log."""
         optimiser = self.optimisers[name]
         parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
         scalars = {f"{name}/{term}": value.detach() for term, value in (losses | diagnostics).items()}
@@ -313,10 +301,7 @@ def images_only(shape: tuple[int, ...], name: str) -> None:
 
 
 def with_stages(network: nn.Module, features: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-    """(n, b + cells · widths of the stages): the features, and the last map of every stage averaged to 4x4 or 2x2.
-
-    The maps are those of whichever encoders inside the network the features come from.
-    """
+    """(n, b + cells · widths of the stages): the features, and the last map of every stage averaged to 4x4 or 2x2."""
     maps: list[Tensor] = []
     blocks = [block for part in network.modules() if isinstance(part, Encoder) for block in part.blocks_of_maps()]
 

@@ -1,7 +1,4 @@
-"""BigBiGAN: an encoder learns to invert the generator, because the discriminator sees pairs of images and latents.
-
-Pairs of a real image and what the encoder makes of it stand against pairs of a generated image and the latent it came from.
-"""
+"""BigBiGAN: pairs (image, its latent by the encoder) against pairs (generated image, its latent): so the encoder inverts it."""
 
 from typing import ClassVar, Literal
 

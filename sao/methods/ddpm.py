@@ -43,10 +43,7 @@ class Diffusion(nn.Module):
         return signal * images + deviation * noise
 
     def back(self, noised: Tensor, noise: Tensor, now: int, before: int | None, variance: Variance) -> tuple[Tensor, float]:
-        """Mean and deviation of the images at an earlier time, or of the images themselves, given the noise in them now.
-
-        "large" is the variance of the noise that was added on the way, "small" that of a way which ends in a known image.
-        """
+        """Mean and deviation of the images at an earlier time, given their noise; "small": of a way to a known image."""
         kept, kept_before = self.kept[now], 1.0 if before is None else self.kept[before]
         clean = ((noised - (1 - kept) ** 0.5 * noise) / kept**0.5).clamp(-1, 1)
         share = kept / kept_before

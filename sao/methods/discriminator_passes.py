@@ -158,10 +158,7 @@ class DiscriminatorPasses(Generative):
 
     @contextmanager
     def _same_weights(self) -> Iterator[None]:
-        """Around one pass of D: spectral normalisation refines its estimate once, not with each micro-batch.
-
-        Whether there are several is asked of the largest batch that a process has, so that all of them refine alike.
-        """
+        """Around one pass of D: spectral normalisation refines its estimate once, not with each micro-batch, everywhere."""
         if self.micro_batch is None or self.micro_batch >= 2 * distributed.largest_local_batch(self.batch):
             yield
             return

@@ -194,10 +194,7 @@ class Adversarial(DiscriminatorPasses):
         return scalars
 
     def _backward_of_both(self, inputs: Tensor, batch: EmbeddedBatch, loss: Tensor, generator_loss: Tensor) -> Tensor:
-        """D's weights get the gradient of D's loss; returns that of G's loss for the inputs, right where they are generated.
-
-        Where G minimises what D maximises, and D has no penalty of its own, one backward pass of D serves both.
-        """
+        """D's weights get the gradient of D's loss; returns G's for the inputs: in a zero-sum game of the same pass."""
         weights: list[Tensor] = list(self.discriminator.parameters())
         both_at_once = self.zero_sum and batch.norms.numel() == 0
         gradient = batch.gradient(loss, retain_graph=True)

@@ -86,11 +86,7 @@ class MomentumSGD(torch.optim.SGD):
 
 
 class LARS(MomentumSGD):
-    """Momentum SGD whose step on each weight is clipped to a fraction of that weight's norm.
-
-    In the clipped form (solo-learn's for CIFAR): a gradient is clipped so that |lr · g| ≤ TRUST · |w|. Vectors (biases,
-    scales of norms) are neither clipped nor decayed.
-    """
+    """Momentum SGD with gradients clipped to |lr · g| ≤ TRUST · |w| (solo-learn's); vectors are left as they are."""
 
     def _change_gradient(self, weight: nn.Parameter, lr: float) -> None:
         if weight.ndim > 1:

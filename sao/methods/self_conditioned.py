@@ -1,8 +1,4 @@
-"""The self-conditioned GAN: a class-conditional GAN whose classes are clusters of its own discriminator's features.
-
-Every `recluster_every` steps the discriminator is copied, and some training images are clustered by the features of the copy.
-New clusters take the numbers of the old ones they match best. In between the copy assigns images to clusters.
-"""
+"""The self-conditioned GAN: its classes are clusters of its discriminator's features, made again every so many steps."""
 
 import copy
 import math

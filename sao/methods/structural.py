@@ -105,10 +105,7 @@ class Structural(Adversarial):
             self.bank = MemoryBank(options.bank, options.embedding_size, features, context.samples)
 
     def discriminator_losses(self, real: Side, fake: Side, step: int) -> Scalars:
-        """−d + λ_c (sim_fake − sim_real) + λ_s (smoothness + λ_h norm_hinge), and the first three for local embeddings.
-
-        With `lazy`, the smoothness has the gradient of its multiplied weight; its value, which is logged, is not multiplied.
-        """
+        """−d + λ_c (sim_fake − sim_real) + λ_s (smoothness + λ_h norm_hinge), and local terms; logged without `lazy`."""
         options, cluster_weight = self.options, self._cluster_weight(step)
         real_z, fake_z = F.normalize(real.embeddings), F.normalize(fake.embeddings)
         losses = {"distance": -self._distance(real_z, fake_z)}

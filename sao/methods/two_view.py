@@ -57,20 +57,14 @@ class TwoViews(Method):
 
     @abstractmethod
     def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
-        """Weighted terms of the global batch, from the outputs of `project` for each view.
-
-        Parameters are used in `project` alone: here every process would add their whole gradient.
-        """
+        """Weighted terms of the global batch, of outputs alone: of a parameter every process would add the whole gradient."""
 
     def view(self, index: int, inputs: Tensor, step: int) -> Tensor:
         """One of the views of this process's rows of the batch."""
         return self.views[index](inputs, self.seed, f"view {index}", step, self.batch)
 
     def project(self, images: Tensor) -> Outputs:
-        """Outputs for this process's rows of a view.
-
-        The collapse diagnostic reads `diagnosed`, or else `projection`.
-        """
+        """Outputs for this process's rows of a view; the collapse diagnostic reads `diagnosed`, or else `projection`."""
         return {"projection": self.network(images)[1]}
 
     def update_bank(self, views: Sequence[Outputs], step: int) -> None:

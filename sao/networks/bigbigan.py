@@ -12,10 +12,7 @@ WIDEST = 16  # channels, in units of the width
 
 
 class ImageTower(SummedBlocks):
-    """The body of BigGAN's discriminator for images of any size.
-
-    Residual blocks halve the image until it is 4 to 7 pixels wide and double the channels up to a limit; one more keeps both.
-    """
+    """The body of BigGAN's discriminator for any size: blocks halve the image to 4 to 7 pixels and double the channels."""
 
     def __init__(self, size: int, channels: int = 3, width: int = 64) -> None:
         super().__init__()

@@ -8,11 +8,7 @@ from torch import Tensor, nn
 
 
 class EMA(nn.Module):
-    """A frozen copy of a network that follows it: ema ← decay · ema + (1 − decay) · network.
-
-    Running statistics are averaged like parameters. Other buffers (power-iteration vectors, counters) are copied, because an
-    average of unit vectors is no unit vector.
-    """
+    """ema ← decay · ema + (1 − decay) · network, running statistics too; other buffers are copied, as unit vectors are."""
 
     def __init__(self, network: nn.Module, decay: float = 0.99) -> None:
         super().__init__()
@@ -71,11 +67,7 @@ def _at(places: list[tuple[dict[str, Any], str]]) -> list[Tensor]:
 
 
 class Teacher(nn.Module):
-    """Copies without gradients; only parameters follow: copy ← decay · copy + (1 − decay) · network.
-
-    Unlike an EMA for use after training, a copy has the mode of its owner. In training its BatchNorm takes the moments of the
-    batch and keeps running statistics of its own.
-    """
+    """Copies whose parameters follow: copy ← decay · copy + (1 − decay) · network; they train and evaluate as their owner."""
 
     def __init__(self, *networks: nn.Module) -> None:
         super().__init__()

@@ -26,10 +26,7 @@ class EmbeddingHead(nn.Module):
 
 
 class LocalHead(nn.Module):
-    """Maps (n, inputs, h, w) → unnormalised embeddings (n, positions, outputs), one of each position.
-
-    Linear layers would do the same, but with their layout torch 2.13 compiles a wrong backward pass of a GroupNorm before them.
-    """
+    """Maps (n, inputs, h, w) → embeddings (n, positions, outputs); torch 2.13 miscompiles linear layers behind a GroupNorm."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -70,10 +67,7 @@ class ProjectionHead(nn.Sequential):
 
 
 class Prototypes(nn.Module):
-    """Projections (n, inputs) → their cosines (n, outputs) with directions that are learnt.
-
-    It is a linear layer without bias behind a normalisation, with weight normalisation whose lengths are held at 1.
-    """
+    """Projections (n, inputs) → their cosines (n, outputs) with directions that are learnt."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

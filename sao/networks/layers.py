@@ -97,10 +97,7 @@ class BatchNorm(nn.Module):
         return result.to(x.dtype)
 
     def then(self, function: Callable[..., Tensor], weights: Sequence[Tensor], x: Tensor, condition: Tensor | None) -> Tensor:
-        """function(relu(self(x, condition)), *weights), with activation checkpointing: only x is stored.
-
-        The backward pass calls the function again. It must treat its samples independently: on the CPU it gets chunks.
-        """
+        """function(relu(self(x, condition)), *weights) of independent samples; only x is stored, the rest made again."""
         self._check(x)
         gain, bias = self._gain_and_bias(condition)
         mean, variance, count = self._moments(x.to(gain.dtype))

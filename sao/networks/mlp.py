@@ -10,10 +10,7 @@ from sao.networks.spectral import normalise_spectrally
 
 
 class VectorEncoder(Encoder):
-    """(n, inputs) → backbone features (n, width).
-
-    GroupNorm sits on each residual branch and never on the stem: a normalised stem would forget how long the vector is.
-    """
+    """(n, inputs) → backbone features (n, width); no norm at the stem, which would forget how long the vector is."""
 
     def __init__(self, inputs: int, width: int = 128, depth: int = 4) -> None:
         super().__init__()

@@ -13,10 +13,7 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def combined(mean: Tensor, variance: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The moments of the whole batch from those of each process.
-
-    First the mean and then the squares around it: a sum of squares around zero loses digits.
-    """
+    """The moments of the whole batch from those of each process: squares around the mean, where no digits are lost."""
     if distributed.world_size() == 1:
         return mean, variance, count
     sums = distributed.total(torch.cat([count * mean, count]))

@@ -42,10 +42,7 @@ class ConvolutionalEncoder(ImageEncoder):
 
 
 class ClusterGenerator(nn.Module):
-    """Latents (n, latent_size) and clusters (n,) → images (n, channels, size, size) in [-1, 1].
-
-    The latent and a unit embedding of the cluster, side by side, become a small map, which transposed convolutions double.
-    """
+    """Latents (n, latent_size) and clusters (n,), each a unit embedding → images (n, channels, size, size) in [-1, 1]."""
 
     def __init__(
         self,

@@ -109,11 +109,7 @@ class ToImages(nn.Module):
 
 
 class ModulatedConvolution(nn.Module):
-    """A convolution whose weights w_oi each sample scales by its style s_i, and then to unit length for each output.
-
-    The sum is linear in both: so inputs are scaled instead of weights, and outputs by 1 / |s w_o|, and one convolution serves
-    all samples.
-    """
+    """A convolution with weights s_i w_oi of unit length for each output: inputs are scaled by s_i, outputs by 1 / |s w_o|."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, style_size: int, demodulate: bool = True, double: bool = False
@@ -203,10 +199,7 @@ def width_at(side: int, width: int) -> int:
 
 
 class StyleDiscriminator(nn.Module):
-    """Images (n, c, h, w) → features (n, width), the averaged last map, and scores (n, 1), which depend on the whole batch.
-
-    The features do not: they are taken before samples see each other. The defaults are the authors' network for CIFAR-10.
-    """
+    """Images (n, c, h, w) → features (n, width), the averaged last map, and scores (n, 1), which depend on the whole batch."""
 
     def __init__(self, size: int = 32, channels: int = 3, width: int = 512, group: int = 32) -> None:
         super().__init__()
@@ -236,10 +229,7 @@ class StyleDiscriminator(nn.Module):
 
 
 class BatchDeviation(nn.Module):
-    """(n, c, h, w) → (n, 1, h, w): how much the samples of a group differ, the mean over all places of their deviation.
-
-    Sample i of the global batch is in group i mod (batch / group size).
-    """
+    """(n, c, h, w) → (n, 1, h, w): how much samples of a group differ; sample i is in group i mod (batch / group size)."""
 
     def __init__(self, group: int) -> None:
         super().__init__()

@@ -1,7 +1,4 @@
-"""The network of a denoising diffusion model, which is an encoder too: a map on its way up again, averaged over the image.
-
-The UNet itself comes from outside, because this part of the package knows torch alone.
-"""
+"""The network of a diffusion model, which comes from outside, as an encoder: a map on its way up again, averaged."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,11 +29,7 @@ class UNet(Encoder):
     def predicted_noise(
         self, images: Tensor, times: Tensor, draw: Draw | None = None, network: Callable[..., Any] | None = None
     ) -> Tensor:
-        """The noise in images (n, c, h, w) that were noised up to these times (n,), counted from 0.
-
-        While learning, `draw` gives the numbers by which activations are dropped; without it none are. `network` is called in
-        the place of the UNet itself.
-        """
+        """The noise in images at times (n,), from 0; `draw` gives the numbers for dropout, `network` stands in for the UNet."""
         for dropout in self.dropouts:
             dropout.draw = draw
         try:

@@ -1,7 +1,4 @@
-"""A vision transformer over patches of an image, and the decoder that fills in those which were left out.
-
-Positions are fixed waves. The blocks come from outside, because this part of the package knows torch alone.
-"""
+"""A vision transformer over patches, with blocks from outside, and the decoder that fills in those which were left out."""
 
 from collections.abc import Callable
 

@@ -139,10 +139,7 @@ def reproduce(
     processes: int = 1,
     sizes: Sizes | None = None,
 ) -> list[Row]:
-    """The figure of the first seed, and the numbers of every run; returns these.
-
-    Panel (e) compares with a network without smoothness, so that control is always trained; `controls` adds the others.
-    """
+    """The figure of the first seed, and the numbers of every run; the control of panel (e) is always among them."""
     started, sizes = time.monotonic(), sizes or Sizes()
     variants = list(CHANGES) if controls else [METHOD, WITHOUT_SMOOTHNESS]
     jobs = [job(variant, seed, out / "runs", options) for seed in seeds for variant in variants]
@@ -207,10 +204,7 @@ def save_figure(learnt: Learnt, without_smoothness: float | None, folder: Path) 
 
 
 def palette(plane: np.ndarray) -> np.ndarray:
-    """Colours (n, 3) that vary smoothly with the place in the plane: hue around its middle, lightness outwards.
-
-    The rank of each coordinate is used and not its value, so that all colours occur alike often.
-    """
+    """Colours (n, 3) by the rank of each coordinate in the plane: hue around its middle, lightness outwards."""
     from matplotlib.colors import hsv_to_rgb
 
     ranks = plane.argsort(0).argsort(0) / max(1, len(plane) - 1) * 2 - 1

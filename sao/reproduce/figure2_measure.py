@@ -165,10 +165,7 @@ def _labels(samples: Samples) -> np.ndarray:
 
 
 def pull_on_points(method: Adversarial, points: np.ndarray, data: np.ndarray, step: int) -> np.ndarray:
-    """−∂L/∂x (n, 2) for points in the place of generated samples: the way in which the loss asks G to move each of them.
-
-    L is the generator's own loss, between the embeddings of the points and those of data samples; the EMA of D gives both.
-    """
+    """−∂L/∂x (n, 2) for points in the place of generated samples, of the generator's own loss, with the EMA of D."""
     network = method.ema_discriminator.network
     inputs = torch.from_numpy(np.asarray(points, np.float32)).requires_grad_()
     with torch.no_grad():
@@ -227,10 +224,7 @@ def arm_histogram(points: np.ndarray, noise: float, bins: int = BINS) -> np.ndar
 
 
 def shared_neighbours(one: np.ndarray, other: np.ndarray, k: int) -> float:
-    """Mean share of a point's k nearest neighbours in one space that are among its k nearest in the other.
-
-    Chance is k / (n - 1).
-    """
+    """Mean share of a point's k nearest neighbours in one space among those in the other; chance is k / (n - 1)."""
     first, second = (_neighbours(space, k) for space in (one, other))
     return float(np.mean([len(np.intersect1d(a, b)) / k for a, b in zip(first, second, strict=True)]))
 
@@ -257,10 +251,7 @@ def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def direction_agreement(directions: np.ndarray, arm: np.ndarray) -> tuple[float, float]:
-    """Mean cosine over all pairs of different points of the same arm, and over all pairs of points of different arms.
-
-    A sum over pairs is the square of a sum: no matrix of pairs is made.
-    """
+    """Mean cosine over all pairs of different points of the same arm, and over all pairs of points of different arms."""
     rows = unit(directions)
     sums = np.stack([rows[arm == one].sum(0) for one in range(ARMS)])
     counts = np.bincount(arm, minlength=ARMS)

@@ -49,10 +49,7 @@ def measured(run: StudyRun, method: Method, dataset: Dataset) -> list[Metric]:
 
 
 def _plan(run: StudyRun) -> Plan:
-    """All rows of every run, so that no two runs are compared that were fitted to different numbers of samples.
-
-    Anyone's own data may have no labels, or too few for a measure.
-    """
+    """All rows of every run, so that all are fitted to as many samples; own data may have too few labels for a measure."""
     return Plan(METRICS, rows=None, unlabelled=UNLABELLED, strict=run.config.data.source in NAMES)
 
 

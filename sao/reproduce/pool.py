@@ -1,7 +1,4 @@
-"""Several runs at a time: a process for each, which ends with the one that started it.
-
-A network of this size gains nothing from a second thread, so a second core makes a second run instead.
-"""
+"""Folders of a study's runs, and several runs at a time: a process for each, which ends with the one that started it."""
 
 import multiprocessing
 import os
@@ -33,10 +30,7 @@ class _Worker(Generic[Item]):
 
 
 def run_each(work: Callable[[Item], Result], items: Iterable[Item], processes: int = 1) -> Iterator[tuple[Item, Result]]:
-    """Each item with its result, as they are done; with one process in this one, where their progress can be seen.
-
-    Whatever ends the loop, an error in a process or Ctrl-C, asks the other processes to stop, which saves their runs.
-    """
+    """Each item with its result, as they are done; whatever ends the loop asks the processes to stop and save their runs."""
     waiting = list(items)
     if processes == 1 or len(waiting) < 2:
         yield from ((item, work(item)) for item in waiting)

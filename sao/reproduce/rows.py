@@ -180,10 +180,7 @@ def add_finished_runs(
 
 
 def chosen_rows(table: Table, names: Sequence[str] | None, data: Sequence[str] | None = None) -> list[Row]:
-    """Rows by name, and the rows they learn from, of these data sets or of those that the table is made for.
-
-    Where one generates, the reference comes along, to compare images in.
-    """
+    """Rows by name, and those that they learn from or, to compare generated images in, the reference."""
     data = table.data if data is None else data
     made = [row for row in table.rows if not set(data) <= set(row.without)]
     if names is None:

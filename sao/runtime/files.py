@@ -112,10 +112,7 @@ def written(target: Path, inside: Path | None = None) -> Iterator[Path]:
 
 @contextmanager
 def written_folder(target: Path, inside: Path | None = None, replace: bool = False) -> Iterator[Path]:
-    """An empty folder beside the target, which takes its place when the block ends well.
-
-    Only an empty one may be there, or any to be replaced.
-    """
+    """An empty folder beside the target, which takes its place when the block ends well: of an empty one, or with `replace`."""
     temporary = target.with_name(f".{target.name}.writing-{os.getpid()}")
     with _folder_of(target, inside, make=True) as folder:
         shutil.rmtree(temporary.name, ignore_errors=True, dir_fd=folder)
@@ -154,10 +151,7 @@ def delete(path: Path, inside: Path | None = None) -> None:
 
 
 def sync_all(folder: Path) -> None:
-    """Make a folder and all that is in it last through a power cut, with the modes that the user's umask asks for.
-
-    Some libraries make their files readable for their owner alone.
-    """
+    """Make a folder and all in it last through a power cut, with the modes of the user's umask, which libraries forget."""
     mode = folder.stat().st_mode
     for path in walk(folder):
         if path.is_dir():
@@ -182,10 +176,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def _folder_of(path: Path, inside: Path | None, make: bool = False) -> Iterator[int]:
-    """A descriptor of the folder that a path lies in, reached without following a link below `inside`.
-
-    Folders that were made on the way go again where the block fails.
-    """
+    """A descriptor of a path's folder, reached without a link below `inside`; folders made for a block that fails go."""
     root = path.parent if inside is None else inside
     if make and inside is None:
         yield from _made(root)

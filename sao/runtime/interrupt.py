@@ -13,10 +13,7 @@ Result = TypeVar("Result")
 
 
 def interruptible(work: Callable[[], Result]) -> Result:
-    """What `work` returns. It is done in a thread of its own, because Python hears of Ctrl-C only between two operations.
-
-    After an interrupt that thread ends with the operation under way, and nobody waits for it.
-    """
+    """What `work` returns, done in a thread of its own, because Python hears of Ctrl-C only between two operations."""
     if threading.current_thread() is not threading.main_thread():
         return work()  # signals reach the main thread only
     outcome: list[Result] = []
@@ -48,10 +45,7 @@ def _abandon(thread: threading.Thread) -> None:
 
 
 def _end_without(thread: threading.Thread) -> None:
-    """End the process here if the thread is still there: Python would tear down what it uses, and crash.
-
-    It is there for some milliseconds longer than Python thinks, while the system clears up after it.
-    """
+    """End the process if the thread is still there (some milliseconds longer than Python thinks): Python would crash."""
     deadline = time.monotonic() + 0.5
     while thread.is_alive() or os.path.exists(f"/proc/self/task/{thread.native_id}"):
         if thread.is_alive() or time.monotonic() > deadline:

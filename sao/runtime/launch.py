@@ -34,10 +34,7 @@ class Stopped(RuntimeError):
 
 @contextmanager
 def joined(device: str = "auto", timeout_seconds: float = 60) -> Iterator[None]:
-    """Join the group that torchrun describes in the environment; outside torchrun there is one process and nothing to do.
-
-    An error that ends the processes is printed by the one that met it first, in one line; all of them exit.
-    """
+    """Join the group that torchrun describes, if it does; the process that meets an error first prints it, and all exit."""
     global _group
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
@@ -83,10 +80,7 @@ def main_only(action: Callable[[], Result]) -> Result:
 
 
 def node_first(action: Callable[[], Result]) -> Result:
-    """On each machine its first process acts, then the others at once, which find what it left in the machine's cache.
-
-    Where a first one fails the others of its machine do not begin, and where any fails all stop.
-    """
+    """On each machine the first process acts, then the others, which find what it cached; where one fails, all stop."""
     return action() if _group is None else _group.node_first(action)
 
 

@@ -58,11 +58,7 @@ def reset_peak_memory() -> None:
 
 
 def _control_groups(controller: str) -> Iterator[tuple[Path, int]]:
-    """The folders, and the version, of this process's control group and of all groups that hold it: each may have a limit.
-
-    Lines of /proc/self/cgroup are "0::/path" for version 2 and "9:memory:/path" for version 1. Inside a container the path
-    may be one of the host's, which is not to be seen there; the container's own group then lies at the root.
-    """
+    """The folders of this process's control groups, and their version; in a container the host's path may not be there."""
     for line in _read(OWN_GROUPS).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":

@@ -89,10 +89,7 @@ def set_threads(threads: int | None) -> None:
 
 @contextmanager
 def numerics(train: Train) -> Iterator[None]:
-    """Around the steps of a run: exact products unless a pass asks for less, and the same bits each time where that is wanted.
-
-    An operator that has no deterministic version on a device raises; it is named in one line.
-    """
+    """Around the steps of a run: exact products, and deterministic ones where wanted; an operator that has none is named."""
     before = torch.are_deterministic_algorithms_enabled()
     if train.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs to give the same bits each time

@@ -17,10 +17,7 @@ from sao.training.data_facts import DataFacts
 
 
 class PartialMethod:
-    """The method of a checkpoint, with only the weights that its uses need, as the method declares them.
-
-    Other weights are on torch's meta device. A method that cannot be built there (`outline` is None) is loaded whole.
-    """
+    """The method of a checkpoint with only the weights that its uses need; where it has no `outline`, with all of them."""
 
     def __init__(
         self,

@@ -24,11 +24,7 @@ TITLE_WIDTH = 120  # pixels beside a row of a grid
 
 
 def decoded(maker: Generative, latents: Tensor, shape: Sequence[int], device: torch.device) -> Tensor:
-    """What a generator makes of latents, as samples of a shape: few at a time where they are large.
-
-    The attention of one for 128x128 pixels takes 33 MB for each image. Samples that are not finite are refused: as pixels they
-    would be black.
-    """
+    """What a generator makes of latents, few at a time where they are large (33 MB an image at 128x128), and finite."""
     most = MADE_AT_ONCE // math.prod(shape[1:])  # vectors are as small as one pixel
     found = torch.cat([maker.decode(part.to(device)) for part in latents.split(max(1, min(256, most)))])
     check_finite("the generated values", found, BROKEN)
@@ -64,10 +60,7 @@ def pixels_of(inputs: Tensor) -> Tensor:
 def save_grid(
     path: Path, pixels: np.ndarray, columns: int | None = None, smallest: int = 32, titles: Sequence[str] | None = None
 ) -> None:
-    """Images (n, h, w, c) in a grid with thin gaps, each enlarged to at least `smallest` pixels so that it can be seen.
-
-    `titles` stand to the left of the rows.
-    """
+    """Images (n, h, w, c) in a grid with thin gaps, enlarged to at least `smallest` pixels; `titles` stand left of the rows."""
     grid(pixels, columns, smallest, titles).save(path)
 
 

@@ -32,10 +32,7 @@ def _reading(config: Config) -> dict[str, Any]:
 
 
 def open_run_data(run: Run, config: Config | None = None, moved: bool = True) -> tuple[Config, Opened]:
-    """The data of a run, which must be what it began with, and the configuration with the path that leads there.
-
-    It is looked for where it may be by now; with `moved` False it is where `config` says.
-    """
+    """The data of a run, as it began with it, and the configuration that leads there; `moved`: it may be elsewhere by now."""
     config = run.config if config is None else config
     if moved:
         config = run.with_data_found(config)

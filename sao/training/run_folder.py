@@ -185,10 +185,7 @@ class Run:
         return [json.loads(line) for line in read_text(self.metrics, most=None).splitlines()]
 
     def training_seconds(self) -> float:
-        """All steps at the median time of one: evaluations on the way, and stops, where the clock begins anew, do not count.
-
-        0 where nothing was logged: a copy comes without its metrics.
-        """
+        """All steps at the median time of one, without evaluations on the way and stops; 0 where nothing was logged."""
         rows = self.rows() if self.metrics.exists() else []
         times = [(0, 0.0), *((row["step"], row["time/seconds"]) for row in rows if "time/seconds" in row)]
         each = [(then - now) / (later - step) for (step, now), (later, then) in pairwise(times) if then > now]
@@ -196,10 +193,7 @@ class Run:
 
 
 def check_free(folder: Path, overwrite: bool = False) -> None:
-    """Whether a run may be made in a folder: one that is not there, is empty, or holds a run that may be replaced.
-
-    A run is replaced only if it carries sao's mark and holds nothing but what sao writes: other files are someone's work.
-    """
+    """Whether a run may be made in a folder: it is not there, empty, or to be replaced and holds nothing but a marked run."""
     with _explained(folder):
         if not folder.exists():
             return

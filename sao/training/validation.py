@@ -22,10 +22,7 @@ COPIES_SAMPLES, COPIES_REALS = 256, 4000
 
 
 def validate(method: Method, dataset: Dataset, seed: int = 0) -> dict[str, float]:
-    """Scalars named eval/…: rank, agreement of clusters, copies and quantiles of the Jacobian norm; accuracies with labels.
-
-    A measure that the data does not allow (a single class, three test samples) is left out: it must not end a run.
-    """
+    """Scalars named eval/…: rank, clusters, copies, Jacobian norms, accuracies; what the data does not allow is left out."""
     learnt = representations(method, dataset, VALIDATED, seed, extract=extract_together)
     found = measure(learnt, VALIDATED, seed)
     scalars = {

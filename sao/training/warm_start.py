@@ -1,7 +1,4 @@
-"""A warm start: a run that begins with the weights of another, and with the options of the networks that they belong to.
-
-The other run is only read. A run keeps what it took in its checkpoint of step 0, and does not need the other one any more.
-"""
+"""Other runs, which are only read: what was trained there, and a warm start with their weights and network options."""
 
 import os
 from collections import defaultdict
@@ -43,11 +40,7 @@ class Begun(NamedTuple):
 
 
 def with_source_networks(config: Config, given: Set[str]) -> tuple[Config, set[str]]:
-    """The configuration with the networks and the image size of `train.start_from`, and the names of the options so set.
-
-    What a person gave by hand stays; where that describes another network it is an error. The method is the source's too,
-    unless an option of it was given.
-    """
+    """The configuration with networks and image size of `train.start_from`, unless set by hand, and the options so set."""
     if not config.train.start_from:
         return config, set()
     run, name = _opened(config.train.start_from)
@@ -110,11 +103,7 @@ class Source:
 
 
 def take_weights(method: Method, config: Config, shape: tuple[int, ...]) -> Begun:
-    """Load the weights of `train.start_from` into a new method for samples of a shape: networks, their EMAs and teachers.
-
-    Optimisers, memory banks and counters stay as they are. What does not fit but can be learnt anew is said and left;
-    an encoder that does not fit is an error.
-    """
+    """Load the networks of `train.start_from`, not its optimisers and banks; what does not fit is said, or an error."""
     if not config.train.start_from:
         return Begun(config, [])
     notes: list[str] = []

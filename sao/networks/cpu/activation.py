@@ -1,8 +1,4 @@
-"""ELU that stores its result instead of its input: half of the memory, and no exponential in any derivative.
-
-With y = elu(x) the slope is y + 1 below zero and 1 above, so that forward mode, backward and double backward passes follow
-from y alone.
-"""
+"""ELU that stores y, not x: half of the memory, and no exponential in a derivative; the slope is y + 1 below zero."""
 
 import torch
 from torch import Tensor

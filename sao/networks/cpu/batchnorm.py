@@ -35,10 +35,7 @@ def in_chunks(
     scale: Tensor,
     count: Tensor | None,
 ) -> Tensor:
-    """function(relu(gain · x̂ + bias), *weights), in chunks of the batch, with activation checkpointing: only x is stored.
-
-    The function must treat its samples independently. The one backward pass calls it again, with gradients on, for its graph.
-    """
+    """function(relu(gain · x̂ + bias), *weights) of independent samples, in chunks; only x is stored, the rest made again."""
     return _InChunks.apply(function, x, gain, bias, mean, scale, count, *weights)  # pyright: ignore[reportReturnType]
 
 
@@ -58,11 +55,7 @@ def update_moments(x: Tensor, running_mean: Tensor, running_var: Tensor, momentu
 
 
 class _BatchNorm(torch.autograd.Function):
-    """y = gain · x̂ + bias with x̂ = scale (x − mean).
-
-    The moments are functions of x too: dx = scale (g − mean(g) − x̂ mean(g x̂)) with g = gain · dy. The means are over the
-    global batch.
-    """
+    """y = gain · x̂ + bias, x̂ = scale (x − mean); dx = scale (g − mean(g) − x̂ mean(g x̂)), g = gain · dy, globally."""
 
     @staticmethod
     def forward(ctx, x: Tensor, gain: Tensor, bias: Tensor, mean: Tensor, scale: Tensor, count: Tensor, eps: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -91,11 +84,7 @@ class _BatchNorm(torch.autograd.Function):
 
 
 class _InChunks(torch.autograd.Function):
-    """function(relu(y), *weights) with y as above, one chunk of the samples after the other.
-
-    Only x is stored: the backward pass computes each chunk of y again. The gradient through the moments of the batch comes
-    last, when the sums over all chunks are known.
-    """
+    """function(relu(y), *weights) with y as above, chunk by chunk; the gradient through the moments of the batch comes last."""
 
     @staticmethod
     def forward(ctx, function, x: Tensor, gain, bias, mean, scale, count, *weights: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
