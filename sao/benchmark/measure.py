@@ -1,14 +1,12 @@
 """Measurements of one machine in one run. Times on a shared machine are noisy, so what is compared is measured in turns."""
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -23,6 +21,7 @@ from sao.config import build as build_config
 from sao.core.memory_bank import MemoryBank
 from sao.errors import InputError
 from sao.methods import Batch, Method
+from sao.runtime import machine
 from sao.training.device import set_threads
 
 PHASES = (
@@ -170,16 +169,7 @@ def _answer_peak_memory() -> None:
     batch = random_batch(config, shape)
     for step in range(2):
         method.training_step(batch, step)
-    print(_peak_gigabytes())
-
-
-def _peak_gigabytes() -> float:
-    """Linux hands the peak of the parent on to a child in getrusage, but not in /proc."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(peak.split()[1]) / 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    print(machine.peak_memory() / 1.024e9)  # as results have it: the system's kilobytes, of 1024 bytes, by the million
 
 
 class _FlopCount(TorchDispatchMode):

@@ -55,9 +55,9 @@ def _write(path: Path, values: np.ndarray, columns: int | None) -> None:
         case ".csv":
             np.savetxt(path, values, delimiter=",", fmt="%.9g")
         case _:
-            from sao.training.pictures import save_grid
+            from sao.training.pictures import grid
 
-            save_grid(path, values, columns)
+            grid(values, columns).save(path)
 
 
 def _interpolated(model, lines: int, seed: int) -> np.ndarray:

@@ -56,18 +56,10 @@ def _kind(annotation: Any, limits: list[Any]) -> str:
 
 
 def _range(limits: list[Any]) -> str:
-    words = []
-    for limit in limits:
-        match limit:
-            case Ge():
-                words.append(f"from {limit.ge:g}" if isinstance(limit.ge, int | float) else "")
-            case Gt():
-                words.append(f"above {limit.gt:g}" if isinstance(limit.gt, int | float) else "")
-            case Le():
-                words.append(f"to {limit.le:g}" if isinstance(limit.le, int | float) else "")
-            case Lt():
-                words.append(f"below {limit.lt}")
-    return "".join(f" {word}" for word in words if word)
+    bounds = ((Ge, "ge", "from"), (Gt, "gt", "above"), (Le, "le", "to"), (Lt, "lt", "below"))
+    return "".join(
+        f" {word} {getattr(limit, name)}" for limit in limits for kind, name, word in bounds if isinstance(limit, kind)
+    )
 
 
 def _default(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Mixed precision: torch's autocast to bfloat16, and TF32, where a device has them."""
+"""Mixed precision (autocast to bfloat16, TF32, where a device has them), and networks as torch compiles them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,29 +10,26 @@ import torch
 @contextmanager
 def autocast(bfloat16: bool, tf32: bool, device: torch.device) -> Iterator[None]:
     """Around a forward pass in bfloat16 (torch.autocast), in TF32, or in neither."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    with torch.autocast(device.type, dtype=torch.bfloat16) if bfloat16 else nullcontext():
-        _round_factors("high" if tf32 else before[0], tf32 or before[1])
-        try:
-            yield
-        finally:
-            _round_factors(*before)
+    passes = torch.autocast(device.type, dtype=torch.bfloat16) if bfloat16 else nullcontext()
+    with passes, _rounded_factors("high", True) if tf32 else nullcontext():
+        yield
+
+
+def exact_products() -> AbstractContextManager:
+    """Inside, float32 products and convolutions use no TF32 on any device; torch's default uses it for convolutions."""
+    return _rounded_factors("highest", False)
 
 
 @contextmanager
-def exact_products() -> Iterator[None]:
-    """Inside, float32 products and convolutions use no TF32 on any device; torch's default uses it for convolutions."""
+def _rounded_factors(of_matrices: str, of_convolutions: bool) -> Iterator[None]:
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    _round_factors("highest", False)
     try:
+        torch.set_float32_matmul_precision(of_matrices)
+        torch.backends.cudnn.allow_tf32 = of_convolutions
         yield
     finally:
-        _round_factors(*before)
-
-
-def _round_factors(of_matrices: str, of_convolutions: bool) -> None:
-    torch.set_float32_matmul_precision(of_matrices)
-    torch.backends.cudnn.allow_tf32 = of_convolutions
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 def full_precision(device: torch.device) -> AbstractContextManager:

@@ -11,8 +11,7 @@ from sao.config.types import Decay, Int, PositiveFloat
 from sao.core import distributed
 from sao.core import random as randomness
 from sao.data.augmentation import Augmentation
-from sao.errors import InputError
-from sao.methods.base import Batch, Context, Generative, MethodOptions, Scalars, normal_rows
+from sao.methods.base import Batch, Context, Generative, MethodOptions, Scalars, images_only, normal_rows
 from sao.methods.encoders import UNetOptions
 from sao.methods.optimisers import AdamW
 from sao.networks import EMA
@@ -88,8 +87,7 @@ class Options(MethodOptions):
     augmentation: Augmentation = Field(default=Augmentation(flip=True), description="of the training images")
 
     def build(self, context: Context) -> "DDPM":
-        if len(context.shape) == 1:
-            raise InputError(f"method {self.name} is for images, and this data is vectors")
+        images_only(context.shape, self.name)
         network = (context.encoder or UNetOptions()).build(context.shape)
         assert isinstance(network, UNet)
         return DDPM(network, self, context)

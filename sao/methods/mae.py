@@ -11,7 +11,7 @@ from sao.core import distributed
 from sao.core import random as randomness
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
-from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars
+from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars, images_only
 from sao.methods.encoders import ViTOptions, check_tokens
 from sao.methods.optimisers import AdamW
 from sao.methods.third_party import transformer_block
@@ -48,8 +48,7 @@ class Options(MethodOptions):
     augmentation: Augmentation = Field(default=Augmentation(crop=0.08, flip=True), description="of the training images")
 
     def build(self, context: Context) -> "MAE":
-        if len(context.shape) == 1:
-            raise InputError(f"method {self.name} is for images, and this data is vectors")
+        images_only(context.shape, self.name)
         encoder = (context.encoder or ViTOptions()).build(context.shape)
         assert isinstance(encoder, VisionTransformer)
         return MAE(encoder, self, context)

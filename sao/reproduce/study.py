@@ -10,7 +10,7 @@ from pathlib import Path
 from sao import config as configuration
 from sao.cli.pricing import KNOWN, Price, price
 from sao.config import Config
-from sao.core import agreement
+from sao.core.agreement import best
 from sao.data.dataset import Dataset
 from sao.data.split import held_out_rows
 from sao.errors import InputError
@@ -202,11 +202,6 @@ def judged(trials: Sequence[StudyRun]) -> Scores:
             scores.setdefault((trial.row.name, trial.data), {})[trial.tried or ""] = value
     rows = {trial.row.name: trial.row for trial in trials}
     return {key: found for key, found in scores.items() if len(found) == len(rows[key[0]].rates)}
-
-
-def best(scores: Mapping[str, float]) -> str:
-    """The rate with the best score, of equal ones the first; one without a score is never the best."""
-    return agreement.best(scores)
 
 
 def chosen_rates(scores: Scores, rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, str]]:

@@ -42,7 +42,7 @@ def save_samples(
     drawn = decoded(maker, latents, like.shape, next(method.parameters()).device)
     with written(path, inside) as temporary:
         if isinstance(like, Images):
-            save_grid(temporary, to_pixels(drawn))
+            grid(to_pixels(drawn)).save(temporary)
         else:
             save_scatter(temporary, drawn.cpu().numpy(), like.inputs(slice(0, 4 * count)).numpy())
     return path
@@ -57,17 +57,10 @@ def pixels_of(inputs: Tensor) -> Tensor:
     return ((inputs + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1)
 
 
-def save_grid(
-    path: Path, pixels: np.ndarray, columns: int | None = None, smallest: int = 32, titles: Sequence[str] | None = None
-) -> None:
-    """Images (n, h, w, c) in a grid with thin gaps, enlarged to at least `smallest` pixels; `titles` stand left of the rows."""
-    grid(pixels, columns, smallest, titles).save(path)
-
-
 def grid(
     pixels: np.ndarray, columns: int | None = None, smallest: int = 32, titles: Sequence[str] | None = None
 ) -> "PIL.Image.Image":
-    """The picture that `save_grid` writes."""
+    """Images (n, h, w, c) in a grid with thin gaps, enlarged to at least `smallest` pixels; `titles` stand left of the rows."""
     from PIL import Image, ImageDraw
 
     n, height, width, channels = pixels.shape

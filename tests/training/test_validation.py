@@ -11,7 +11,7 @@ from sao.data.named import spirals
 from sao.evaluation.extract import extract, raw_inputs
 from sao.training.log import clock
 from sao.training.loop import new_method
-from sao.training.pictures import save_grid, save_samples, to_pixels
+from sao.training.pictures import grid, save_samples, to_pixels
 from sao.training.validation import validate
 
 ALWAYS = {"eval/effective_rank", "eval/jacobian_norm_q05", "eval/jacobian_norm_q50", "eval/jacobian_norm_q95"}
@@ -57,7 +57,7 @@ def test_features_do_not_depend_on_the_chunk():
 
 def test_grids_show_every_image_in_its_place(tmp_path):
     pixels = np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1).repeat(8, 1).repeat(8, 2) * 40
-    save_grid(tmp_path / "grid.png", pixels)
+    grid(pixels).save(tmp_path / "grid.png")
     drawn = np.asarray(Image.open(tmp_path / "grid.png"))
     assert drawn.shape == (2 * 34 + 2, 3 * 34 + 2, 3)  # three columns of 32 pixels with gaps of two
     for index in range(5):
