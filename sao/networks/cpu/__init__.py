@@ -4,10 +4,13 @@ Torch's own operators are the definition of every network; these are faster on a
 forward mode and double backward pass. On any other device torch's own run, always.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 _portable = False
 
@@ -25,3 +28,18 @@ def portable(wanted: bool = True) -> Iterator[None]:
         yield
     finally:
         _portable = before
+
+
+class Once(torch.autograd.Function):
+    """value(*tensors), whose gradients are derivative(*cotangents, *tensors); these are not differentiated again."""
+
+    @staticmethod
+    def forward(ctx, value: Callable[..., Any], derivative: Callable[..., Any], *tensors: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.derivative = derivative
+        ctx.save_for_backward(*tensors)
+        return value(*tensors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *cotangents: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None, None, *ctx.derivative(*cotangents, *ctx.saved_tensors)

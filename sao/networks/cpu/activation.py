@@ -2,8 +2,9 @@
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from sao.networks.cpu import Once
 
 
 def elu(x: Tensor, other: Tensor | None = None) -> Tensor:
@@ -28,24 +29,8 @@ class _ELU(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         (y,) = ctx.saved_tensors
-        sloped = _Sloped.apply(gradient, y)
+        sloped = Once.apply(_sloped, _of_sloped, gradient, y)
         return sloped, sloped if ctx.needs_input_grad[1] else None
-
-
-class _Sloped(torch.autograd.Function):
-    """gradient · slope(y)."""
-
-    @staticmethod
-    def forward(ctx, gradient: Tensor, y: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.save_for_backward(gradient, y)
-        return _sloped(gradient, y)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, v: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        gradient, y = ctx.saved_tensors
-        # The slope itself changes below zero alone; there y lies between −1 and 0.
-        return _sloped(v, y), torch.ops.aten.hardtanh_backward(v * gradient, y, -2, 0)
 
 
 def _value(x: Tensor) -> Tensor:
@@ -58,3 +43,8 @@ def _value(x: Tensor) -> Tensor:
 
 def _sloped(values: Tensor, y: Tensor) -> Tensor:
     return torch.ops.aten.elu_backward(values, 1, 1, 1, True, y)
+
+
+def _of_sloped(v: Tensor, gradient: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    # The slope itself changes below zero alone; there y lies between −1 and 0.
+    return _sloped(v, y), torch.ops.aten.hardtanh_backward(v * gradient, y, -2, 0)

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from sao.core import distributed
+from sao.networks.cpu import Once
 from sao.networks.moments import combined, moments, normalised, spread, update_running
 
 # Values of the largest tensor of a chunk: 16 MB in float32. Larger chunks were no faster, and they fragment memory more.
@@ -177,23 +178,16 @@ def _layout(images: Tensor) -> torch.memory_format:
 def convolved_or_graph(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """The convolution of a recomputed layer: values where gradients are off, and only the graph where they are on."""
     if torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu"):
-        return _GraphOfConvolution.apply(x, weight, bias)  # pyright: ignore[reportReturnType]
+        return Once.apply(_shape_of_convolution, _of_convolution, x, weight, bias)  # pyright: ignore[reportReturnType]
     return F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
 
 
-class _GraphOfConvolution(torch.autograd.Function):
-    """A convolution to differentiate that is not computed."""
+def _shape_of_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return x.new_empty(()).expand(len(x), len(weight), *x.shape[2:])
 
-    @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.save_for_backward(x, weight)
-        return x.new_empty(()).expand(len(x), len(weight), *x.shape[2:])
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, weight = ctx.saved_tensors
-        padding, biases = [weight.shape[-1] // 2] * 2, [len(weight)]
-        return torch.ops.aten.convolution_backward(
-            gradient, x, weight, biases, [1, 1], padding, [1, 1], False, [0, 0], 1, [True, True, True]
-        )
+def _of_convolution(gradient: Tensor, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+    padding, wanted = [weight.shape[-1] // 2] * 2, [True, True, True]
+    return torch.ops.aten.convolution_backward(
+        gradient, x, weight, bias.shape, [1, 1], padding, [1, 1], False, [0, 0], 1, wanted
+    )

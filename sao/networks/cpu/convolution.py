@@ -18,8 +18,9 @@ from itertools import product
 import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from sao.networks.cpu import Once
 
 TINY, MANY_CHANNELS, FEW_CHANNELS = 4, 256, 3  # where matrix products were measured to win
 
@@ -55,7 +56,7 @@ class _OfInput(torch.autograd.Function):
     def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         (weight,) = ctx.saved_tensors
         wanted = gradient is not None and ctx.needs_input_grad[0]
-        for_x = _InputGradient.apply(gradient, weight) if wanted else None
+        for_x = Once.apply(_input_gradient, _of_input_gradient, gradient, weight) if wanted else None
         return for_x, None, gradient
 
 
@@ -79,37 +80,15 @@ class _OfWeight(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         (weight,) = ctx.saved_tensors
-        return _WeightGradient.apply(gradient, ctx.held.tensor, weight.detach()), None
+        return Once.apply(_weight_gradient, _of_weight_gradient, gradient, ctx.held.tensor, weight.detach()), None
 
 
-class _InputGradient(torch.autograd.Function):
-    """dx = g ⋆ w."""
-
-    @staticmethod
-    def forward(ctx, gradient: Tensor, weight: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.save_for_backward(gradient, weight)
-        return _input_gradient(gradient, weight)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, v: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        gradient, weight = ctx.saved_tensors
-        return _product(v, weight), _weight_gradient(gradient, v, weight)
+def _of_input_gradient(v: Tensor, gradient: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    return _product(v, weight), _weight_gradient(gradient, v, weight)
 
 
-class _WeightGradient(torch.autograd.Function):
-    """dw = g ⋆ x."""
-
-    @staticmethod
-    def forward(ctx, gradient: Tensor, x: Tensor, like: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.save_for_backward(gradient, x)
-        return _weight_gradient(gradient, x, like)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, v: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        gradient, x = ctx.saved_tensors
-        return _product(x, v), _input_gradient(gradient, v), None
+def _of_weight_gradient(v: Tensor, gradient: Tensor, x: Tensor, like: Tensor) -> tuple[Tensor, Tensor, None]:
+    return _product(x, v), _input_gradient(gradient, v), None
 
 
 def _product(x: Tensor, weight: Tensor) -> Tensor:
@@ -121,6 +100,7 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
+    """dx = g ⋆ w."""
     if _two_by_two(gradient, weight):
         return _two_by_two_images(_vectors(gradient.flip(2, 3)) @ _whole_matrix(weight))
     if _tiny(gradient, weight):
@@ -132,6 +112,7 @@ def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
 
 
 def _weight_gradient(gradient: Tensor, x: Tensor, like: Tensor) -> Tensor:
+    """dw = g ⋆ x."""
     if _two_by_two(gradient, like):
         return _of_whole_matrix(_vectors(gradient.flip(2, 3)).T @ _vectors(x), like)
     if _tiny(gradient, like):
