@@ -117,7 +117,7 @@ class DDPM(Generative):
     def step(self, batch: Batch, step: int) -> Scalars:
         images = self.augmentation(batch.inputs, self.seed, "ddpm", step, self.batch)
         times = (TIMES * self._uniform(images, step, "times", ())).long()
-        noise = self._normal(images, step)
+        noise = normal_rows(images.shape[1:], self.batch, self.seed, "diffusion/noise", step, images)
         noised = self.diffusion.noised(images, noise, times)
         with self.autocast(images) as called:
             network, draw = called(self.network.network), partial(self._uniform, images, step)
@@ -136,9 +136,6 @@ class DDPM(Generative):
         """Draws (n, *shape) in [0, 1) for the rows of this process."""
         rows = distributed.local_slice(self.batch)
         return randomness.uniform(self.seed, f"diffusion/{purpose}", step, rows, shape, images.device).to(images.dtype)
-
-    def _normal(self, images: Tensor, step: int) -> Tensor:
-        return normal_rows(images.shape[1:], self.batch, self.seed, "diffusion/noise", step, images)
 
     # --- use ---------------------------------------------------------------------------------------------------------
 

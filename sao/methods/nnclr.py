@@ -1,7 +1,6 @@
 """NNCLR: an image's nearest neighbour among those of past batches stands for it when its other view is looked for."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -11,6 +10,7 @@ from torch.nn import functional as F
 
 from sao.config.types import PositiveFloat, PositiveInt
 from sao.core.memory_bank import Queue
+from sao.core.precision import full_precision
 from sao.data.augmentation import Augmentation
 from sao.methods.base import Context, Scalars
 from sao.methods.encoders import encoder_for
@@ -62,16 +62,12 @@ class NNCLR(TwoViews):
     def project(self, images: Tensor) -> Outputs:
         features, projection = self.network(images)
         prediction = F.normalize(self.predictor(projection))
-        with torch.no_grad(), self._exact(images):
+        with torch.no_grad(), full_precision(images.device):  # in bfloat16 near neighbours would be all the same
             direction = F.normalize(projection.to(self.queue.rows.dtype))
             nearest = (direction @ self.queue.rows.T).argmax(1)
             neighbour = self.queue.rows.index_select(0, nearest)
         # The projection ends in a BatchNorm, which spreads whatever is left of a collapse: features tell.
         return {"projection": direction, "prediction": prediction, "neighbour": neighbour, "diagnosed": features.detach()}
-
-    def _exact(self, like: Tensor) -> AbstractContextManager:
-        """Neighbours are found in full precision: in bfloat16 near ones would be all the same."""
-        return torch.autocast(like.device.type, enabled=False) if self.autocast_bfloat16 else nullcontext()
 
     def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         pairs = cross_views(views) if len(views) > 1 else [(views[0], views[0])]

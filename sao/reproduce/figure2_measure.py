@@ -67,7 +67,7 @@ def measured(method: Adversarial, config: Config, dataset: Dataset, sizes: Sizes
         "b": _of_samples(generated),
         "c": _of_embeddings(method, dataset, sizes, scalar),
         "d": _of_palette(plane, points, embeddings, arm, sizes.neighbours),
-        "e": _of_gradient(pull, paths),
+        "e": {"transport_cosine": float(cosines(pull, paths).mean())},
         "f": _of_updates(updates, points, arm, sizes.neighbours),
     }
     arrows = projected(updates, embeddings, plane)
@@ -130,10 +130,6 @@ def _of_palette(plane: np.ndarray, points: np.ndarray, embeddings: np.ndarray, a
         "same_arm_neighbours": same_arm_neighbours(plane, arm, k),
         "chance": k / (len(plane) - 1),
     }
-
-
-def _of_gradient(pull: np.ndarray, paths: np.ndarray) -> dict[str, float]:
-    return {"transport_cosine": float(cosines(pull, paths).mean())}
 
 
 def _of_updates(updates: np.ndarray, points: np.ndarray, arm: np.ndarray, k: int) -> dict[str, float]:

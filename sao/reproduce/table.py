@@ -37,7 +37,8 @@ def read_result(run: StudyRun) -> dict[str, Metric]:
 def write_table(table: Table, runs: Sequence[StudyRun], out: Path, command: str, searched: Scores | None = None) -> None:
     """NAME.md and NAME.json of the runs that are done, and of the search for learning rates."""
     done = [(run, read_result(run)) for run in runs if run.evaluation.exists()]
-    lines = [summarised(row, data, done) for data in _ordered(run.data for run in runs) for row in _ordered_rows(runs)]
+    rows = {run.row.name: run.row for run in runs}.values()
+    lines = [summarised(row, data, done) for data in _ordered(run.data for run in runs) for row in rows]
     lines = [line for line in lines if line["seeds"]]
     facts = facts_of(table, command)
     searches = [{"row": row, "data": data, "scores": dict(found)} for (row, data), found in (searched or {}).items()]
@@ -160,10 +161,6 @@ def _papers(line: dict[str, Any], name: str) -> str:
 
 def _ordered(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
-
-
-def _ordered_rows(runs: Sequence[StudyRun]) -> list[Row]:
-    return list({run.row.name: run.row for run in runs}.values())
 
 
 # --- one picture with the samples of all rows -----------------------------------------------------------------------------

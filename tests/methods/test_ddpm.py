@@ -19,6 +19,7 @@ from sao.config import build
 from sao.errors import InputError
 from sao.evaluation.extract import extract
 from sao.methods import Batch
+from sao.methods.base import normal_rows
 from sao.methods.ddpm import DDPM, TIMES, Diffusion, ways_back
 
 OPTIMISER = product.Optimiser(3e-3, (0.4, 0.9), 0.2)
@@ -57,7 +58,8 @@ def test_three_steps_are_those_of_the_reference(augmented, limit, ema, dropout):
     for number, batch in enumerate(product.batches(product.BaselineOptions(batch=5), 3)):
         images = method.augmentation(batch, 0, "ddpm", number, 5)
         assert torch.equal(images, batch) == (not augmented)
-        noise, times = method._normal(images, number), (1000 * method._uniform(images, number, "times", ())).long().tolist()
+        noise = normal_rows(images.shape[1:], method.batch, method.seed, "diffusion/noise", number, images)
+        times = (1000 * method._uniform(images, number, "times", ())).long().tolist()
         factors = dropped(method, images, number)
         assert (len(factors) > 5) == (dropout > 0)
         with product.gradients_before_updates(method, {"": method.network.network}) as gradients:

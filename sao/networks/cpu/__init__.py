@@ -19,6 +19,11 @@ def use_cpu_operators(tensor: Tensor) -> bool:
     return not _portable and tensor.device.type == "cpu"
 
 
+def layout_of(images: Tensor) -> torch.memory_format:
+    channels_last = images.ndim == 4 and images.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if channels_last else torch.contiguous_format
+
+
 @contextmanager
 def portable(wanted: bool = True) -> Iterator[None]:
     """Inside, torch's own operators run on the CPU too, and networks that are made or moved get weights in its layout."""

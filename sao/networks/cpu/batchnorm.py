@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from sao.core import distributed
-from sao.networks.cpu import Once
+from sao.networks.cpu import Once, layout_of
 from sao.networks.moments import combined, moments, normalised, spread, update_running
 
 # Values of the largest tensor of a chunk: 16 MB in float32. Larger chunks were no faster, and they fragment memory more.
@@ -99,7 +99,7 @@ class _InChunks(torch.autograd.Function):
             return function(y.relu_().to(x.dtype), *weights)
 
         first = image(slice(1))  # for its shape
-        result = torch.empty_like(first.expand(len(x), *first.shape[1:]), memory_format=_layout(first))
+        result = torch.empty_like(first.expand(len(x), *first.shape[1:]), memory_format=layout_of(first))
         ctx.chunks = chunks(len(x), max(x[0].numel(), first.numel()))
         for rows in ctx.chunks:
             result[rows] = image(rows)
@@ -169,10 +169,6 @@ def chunks(samples: int, values: int) -> list[slice]:
 def _rows(coefficients: Tensor, rows: slice) -> Tensor:
     """Of (n, c), or of (1, c) which is the same for all."""
     return coefficients if len(coefficients) == 1 else coefficients[rows]
-
-
-def _layout(images: Tensor) -> torch.memory_format:
-    return torch.channels_last if images.is_contiguous(memory_format=torch.channels_last) else torch.contiguous_format
 
 
 def convolved_or_graph(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

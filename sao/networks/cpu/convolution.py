@@ -104,8 +104,9 @@ def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
     if _two_by_two(gradient, weight):
         return _two_by_two_images(_vectors(gradient.flip(2, 3)) @ _whole_matrix(weight))
     if _tiny(gradient, weight):
-        return _sum_of_patches(_positions(gradient) @ _rows(weight), gradient)
-    if _few(weight):
+        patches = _positions(gradient) @ _rows(weight)
+        return _SumOfPatches.apply(patches, len(gradient), *gradient.shape[2:])  # pyright: ignore[reportReturnType]
+    if weight.shape[-1] == 3 and weight.shape[1] <= FEW_CHANNELS:  # of the images themselves: the library's own is slower
         return F.conv2d(gradient, weight.flip(2, 3).transpose(0, 1), padding=1)
     like = gradient.new_empty(()).expand(len(gradient), weight.shape[1], *gradient.shape[2:])
     return _library(gradient, like, weight, [True, False, False])[0]
@@ -169,11 +170,6 @@ def _tiny(images: Tensor, weight: Tensor) -> bool:
     return weight.shape[-1] == 3 and many and max(images.shape[2:]) <= TINY
 
 
-def _few(weight: Tensor) -> bool:
-    """The gradient of the images themselves, faster as a convolution with the mirrored kernel than by the library's own."""
-    return weight.shape[-1] == 3 and weight.shape[1] <= FEW_CHANNELS
-
-
 def _positions(images: Tensor) -> Tensor:
     """(n, c, h, w) → (nhw, c), without a copy in channels_last."""
     return images.permute(0, 2, 3, 1).flatten(0, 2)
@@ -197,12 +193,9 @@ def _patches(images: Tensor) -> Tensor:
     return padded.as_strided((n, h, w, 3, 3, c), (image, row, column, row, column, channel)).reshape(n * h * w, 9 * c)
 
 
-def _sum_of_patches(patches: Tensor, like: Tensor) -> Tensor:
-    """(nhw, 9c) → (n, c, h, w): what the patches of all positions say of each; the transpose of `_patches`."""
-    return _SumOfPatches.apply(patches, len(like), *like.shape[2:])  # pyright: ignore[reportReturnType]
-
-
 class _SumOfPatches(torch.autograd.Function):
+    """(nhw, 9c) → (n, c, h, w): what the patches of all positions say of each; the transpose of `_patches`."""
+
     @staticmethod
     def forward(ctx, patches: Tensor, n: int, h: int, w: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.shape = n, h, w

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sao.networks.cpu import layout_of
+
 
 def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     images = x if x.ndim > 2 else x[..., None]
@@ -59,8 +61,8 @@ class _Backward(torch.autograd.Function):
         ctx.save_for_backward(gradient, x, mean, scale, weight)
         n, c = x.shape[:2]
         positions, groups = x[0, 0].numel(), mean.shape[1]
-        if not gradient.is_contiguous(memory_format=_layout(x)):  # the kernel reads both in one layout
-            gradient = gradient.contiguous(memory_format=_layout(x))
+        if not gradient.is_contiguous(memory_format=layout_of(x)):  # the kernel reads both in one layout
+            gradient = gradient.contiguous(memory_format=layout_of(x))
         return torch.ops.aten.native_group_norm_backward(
             gradient, x, mean, scale, weight, n, c, positions, groups, [True, True, True]
         )
@@ -136,8 +138,3 @@ class _Group:
 def _total(values: Tensor) -> Tensor:
     """Over the channels of a group."""
     return values.sum(2, keepdim=True)
-
-
-def _layout(x: Tensor) -> torch.memory_format:
-    channels_last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
-    return torch.channels_last if channels_last else torch.contiguous_format
