@@ -21,45 +21,25 @@ RENAMED = {
     "method.partner_temperature": "method.teacher_temperature",
 }
 RENAMED_VALUES = {"method.keys_from": {"average": "ema"}}
-# What people call things elsewhere, and the last word of the option that it is here.
-SYNONYMS = {
-    "lr": "learning_rate",
-    "rate": "learning_rate",
-    "wd": "weight_decay",
-    "batch_size": "batch",
-    "bs": "batch",
-    "iterations": "steps",
-    "num_steps": "steps",
-    "max_steps": "steps",
-    "num_epochs": "epochs",
-    "image_size": "size",
-    "img_size": "size",
-    "resolution": "size",
-    "num_workers": "threads",
-    "workers": "threads",
-    "gpu": "device",
-    "gpus": "device",
-    "cuda": "device",
-    "cpu": "device",
-    "dtype": "precision",
-    "fp16": "precision",
-    "amp": "precision",
-    "ema": "ema_decay",
-    "latent_dim": "latent_size",
-    "z_dim": "latent_size",
-    "dim": "embedding_size",
-    "backbone": "encoder",
-    "arch": "encoder",
-    "model": "method",
+# The last word of an option here, and what people call it elsewhere.
+CALLED = {
+    "learning_rate": "lr rate",
+    "weight_decay": "wd",
+    "batch": "batch_size bs",
+    "steps": "iterations num_steps max_steps",
+    "epochs": "num_epochs",
+    "size": "image_size img_size resolution",
+    "threads": "num_workers workers",
+    "device": "gpu gpus cuda cpu",
+    "precision": "dtype fp16 amp",
+    "ema_decay": "ema",
+    "latent_size": "latent_dim z_dim",
+    "embedding_size": "dim",
+    "encoder": "backbone arch",
+    "method": "model",
 }
-FLAGS = {
-    "output": "--out",
-    "output_dir": "--out",
-    "outdir": "--out",
-    "out_dir": "--out",
-    "dataset": "--data",
-    "input": "--data",
-}
+SYNONYMS = {word: option for option, words in CALLED.items() for word in words.split()}
+FLAGS = dict.fromkeys(("output", "output_dir", "outdir", "out_dir"), "--out") | dict.fromkeys(("dataset", "input"), "--data")
 
 
 def current_name(key: str) -> str:
