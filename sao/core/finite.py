@@ -1,7 +1,4 @@
-"""Arguments that are NaN or inf are refused where a person calls; a training step calls `function.unchecked` instead.
-
-To look at values waits for the device. Unchecked, NaN or inf goes in and comes out, and the step's own check sees it.
-"""
+"""Arguments that are NaN or inf are refused where a person calls; a step calls `function.unchecked` and does not wait."""
 
 import functools
 import inspect

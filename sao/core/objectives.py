@@ -1,8 +1,7 @@
-"""The adversarial objectives, as pure functions of embeddings and scores.
+"""The adversarial objectives, as pure and differentiable functions of the embeddings and scores of a *global* batch.
 
-Axes: n batch, m pool, p embedding, b backbone (key), k neighbours. Every function returns a scalar and is differentiable.
-The caller passes the *global* batch; nothing here knows about processes. An argument that is NaN or inf is refused; a training
-step calls `function.unchecked`, which does not wait for the device to look at values.
+Axes: n batch, m pool, p embedding, b backbone (key), k neighbours. An argument that is NaN or inf is refused; a training step
+calls `function.unchecked`, which does not wait for the device to look at values.
 """
 
 import math
@@ -63,11 +62,7 @@ def gaussian_covariance(
     centre: Centre = "sphere",
     epsilon: float = EPSILON,
 ) -> Tensor:
-    """Regularised covariance of a batch: (p, p), or its diagonal (p,).
-
-    centre="sphere" measures spread around the batch mean scaled to unit length (the point of the sphere that the batch
-    surrounds, as the authors released it); centre="mean" around the plain mean.
-    """
+    """Regularised covariance (p, p) of a batch, or its diagonal (p,), around the mean, of unit length or as it is."""
     if centre not in ("sphere", "mean"):
         raise ValueError(f'centre must be "sphere" or "mean", got {centre!r}')
     if covariance not in ("full", "diagonal"):

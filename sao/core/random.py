@@ -46,8 +46,7 @@ def _order(seed: int, epoch: int, samples: int) -> Tensor:
 def permuted(positions: Tensor, samples: int, seed: int) -> Tensor:
     """Where a random permutation of so many samples, named by the seed, sends these positions; the others are not computed.
 
-    A Feistel network permutes the numbers of 2k bits, whatever its round function is; a result that is not among the samples
-    is sent through it again until one is, which leaves a permutation of the samples.
+    A Feistel network permutes the numbers of 2k bits; what falls outside the samples is sent through it again.
     """
     bits = max(1, ((samples - 1).bit_length() + 1) // 2)
     keys = torch.randint(2**31, (ROUNDS,), generator=torch.Generator().manual_seed(seed)).tolist()

@@ -111,9 +111,7 @@ class Method(nn.Module, ABC):
     def autocast(self, like: Tensor, allowed: bool = True, compiled: bool = True) -> "Iterator[Callable[[Function], Function]]":
         """Around a forward pass of training: in bfloat16 or TF32 where the run asks for it. The caller casts results back.
 
-        It yields a function that turns a network into the compiled one, or the identity. A pass with two backward passes
-        needs `compiled=False`.
-        Losses and Jacobian norms stay outside: they keep the precision of the data.
+        It yields a function that makes a network the compiled one, or leaves it; two backward passes need `compiled=False`.
         """
         with ExitStack() as stack:
             if allowed and (self.autocast_bfloat16 or self.autocast_tf32):

@@ -1,8 +1,7 @@
 """Passes of a discriminator: in micro-batches, with or without a graph, with or without Jacobian norms.
 
-D's samples do not interact. So the gradient of the loss is first taken at D's outputs for the whole batch. Then each micro-
-batch sends its rows of that gradient back. The last micro-batch keeps its graph until then, the others are embedded again. A
-batch that fits memory is a list of one micro-batch, and is embedded once.
+D's samples do not interact. So the gradient of the loss is taken at D's outputs for the whole batch, and each micro-batch sends
+its rows of it back: the last one has kept its graph, the others are embedded again. A small batch is one micro-batch.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -322,11 +322,9 @@ def start_from_patches(network: nn.Module, data: TrainingData, seed: int) -> Non
 
 
 def patch_filters(images: Tensor, weight: Tensor, patch: int, seed: int) -> Tensor:
-    """Filters of the shape of `weight`, from images (n, c, h, w) in [-1, 1]; random filters are what `weight` holds.
+    """Filters of the shape of `weight`, which holds random ones, from images (n, c, h, w) in [-1, 1].
 
-    A filter is the whitened centroid seen from the pixels: its response is the product of the centroid and the whitened
-    patch, but for the patch's contrast. All filters have one scale: the mean variance of their responses to patches is that
-    of the random ones.
+    A filter is the whitened centroid seen from the pixels. The mean variance of their responses is that of the random ones.
     """
     pixels = images.add(1).mul(127.5).permute(0, 2, 3, 1).cpu().numpy()
     size = weight.shape[-1] * patch

@@ -1,7 +1,6 @@
-"""What every GAN here shares: two players that take turns, their EMAs and latents.
+"""What every GAN here shares: an update of D and one of G in each step, their EMAs and latents; a subclass has the losses.
 
-One step is one update of D and one of G. A subclass says what the losses are. They are computed from the gathered global batch
-(see sao.core.distributed), and every random draw is a function of (seed, purpose, step, row).
+Losses are of the gathered global batch, and every random draw is a function of (seed, purpose, step, row).
 """
 
 from abc import abstractmethod

@@ -1,7 +1,6 @@
 """GenRep: contrastive learning on generated images alone; two views are images of adjacent latents.
 
-The generator comes from another run, which is only read. Its networks become state of this run before the first step, so
-checkpoints do not need the other run.
+The generator of another run, which is only read, becomes state of this run before the first step.
 """
 
 import json

@@ -1,8 +1,6 @@
 """StyleGAN2 with adaptive augmentation, in the configuration that its authors use for CIFAR-10.
 
-The discriminator sees augmented images only, real or generated. The probability p of each transformation rises while it
-overfits (its scores of real images are too confident) and falls otherwise. So transformations do not leak into generated
-images.
+D sees augmented images only, real or generated, so that they do not leak; their probability p rises while D overfits.
 """
 
 from typing import ClassVar, Literal

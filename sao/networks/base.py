@@ -1,8 +1,7 @@
 """What networks share: checks of arguments, encoders and the heads behind them, the layout of images in memory.
 
-In every forward pass the length of a batch is `x.shape[0]`: `len(x)` would make it a constant of what is exported. The layout
-is channels_last on the CPU, in which convolutions are up to twice as fast. Where torch's own operators run it is the contiguous
-one, which all of them support on every device.
+The length of a batch is `x.shape[0]`: `len(x)` would be a constant of what is exported. The layout is channels_last on the CPU,
+where convolutions are up to twice as fast so, and elsewhere contiguous, which every operator of torch supports.
 """
 
 from abc import ABC, abstractmethod

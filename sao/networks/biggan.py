@@ -27,13 +27,10 @@ _FALLING = _MULTIPLIERS | {1: [(4, 2)], 2: [(4, 2), (2, 1)], 3: [(4, 4), (4, 2),
 
 
 class Generator(ImageNetwork):
-    """Latents (n, latent_size) → images (n, channels, size, size) in [-1, 1].
+    """Latents (n, latent_size) → images (n, channels, size, size) in [-1, 1]; the defaults are the paper's 32x32 network.
 
-    The defaults are the paper's 32x32 network. Any size from 8 to 256 works: the image doubles from a start of 4 to 8
-    pixels, and its border is cut off where it is too large.
-
-    With `recompute` (activation checkpointing) a layer stores its input only and works in chunks of the batch. That takes less
-    than half of the memory of a training pass. Images, gradients and statistics are the same.
+    An image of 8 to 256 pixels doubles from a start of 4 to 8, and what is too much is cut off. With `recompute` (activation
+    checkpointing) a layer stores its input only, in chunks of the batch: less than half of the memory, the same numbers.
     """
 
     recompute = False
@@ -176,10 +173,9 @@ class SummedBlocks(ImageEncoder):
 
 
 class BigGANEncoder(SummedBlocks):
-    """The body of BigGAN's own discriminator for 32x32 images: the baseline of the paper's.
+    """The body of BigGAN's own discriminator for 32x32 images (64 channels times 4): the baseline of the paper's.
 
-    Four residual blocks of one width with ReLU, of which the first two halve the image by average pooling; every layer is
-    normalised spectrally and there is no other norm. The defaults are BigGAN's for CIFAR-10: 64 channels times 4.
+    Four residual blocks of one width with ReLU and spectral normalisation; the first two halve the image by average pooling.
     """
 
     def __init__(self, channels: int = 3, width: int = 256) -> None:

@@ -106,8 +106,7 @@ class Block(nn.Module):
 def resnet_stages(size: int, widths: Sequence[int] | None = None) -> tuple[list[int], list[bool]]:
     """Widths and reductions for images of a size: the paper's two networks at 32 and 128, and the same rule elsewhere.
 
-    Up to 63 pixels the first stage keeps the resolution (32: 8-fold reduction); from 64 on the first stage is doubled and
-    every stage reduces (128: 32-fold). Stages that would go below 2x2 keep the resolution.
+    From 64 pixels on there is one stage more, and every stage reduces, but none below 2x2.
     """
     large = size >= 64
     widths = list(widths or ([64, 64, 128, 256, 512] if large else [64, 128, 256, 512]))

@@ -14,8 +14,7 @@ WIDEST = 8  # channels, in units of the width
 class ConvolutionalEncoder(ImageEncoder):
     """(n, c, h, w) in [-1, 1] → the last feature map, flat; no norm, so that samples do not interact.
 
-    A 3x3 convolution and a 4x4 one that halves the image, until it is 4 to 7 pixels wide, then one more 3x3. The defaults are
-    the 32x32 network of the authors.
+    A 3x3 convolution and a 4x4 one that halves the image, until it is 4 to 7 pixels wide, then one more 3x3.
     """
 
     def __init__(self, size: int = 32, channels: int = 3, width: int = 64) -> None:

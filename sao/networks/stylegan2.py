@@ -1,7 +1,6 @@
 """The pair of StyleGAN2, written from its paper: a learnt constant that styles modulate layer by layer, and its judge.
 
-Weights begin as standard normal draws and are scaled when they are used (an equal learning rate for all of them). Maps are
-doubled and halved with the filter [1, 3, 3, 1] along each axis.
+Weights are scaled when they are used (an equal learning rate for all); maps grow and shrink with the filter [1, 3, 3, 1].
 """
 
 import math
@@ -21,11 +20,9 @@ FULL_WIDTH_UP_TO = 64  # pixels a side; beyond, channels are halved as the side 
 
 
 class StyleGenerator(nn.Module):
-    """Latents (n, latent_size) → images (n, channels, size, size), about in [-1, 1].
+    """Latents (n, latent_size) → images (n, channels, size, size), about in [-1, 1]; the authors' network for CIFAR-10.
 
-    The defaults are the authors' network for CIFAR-10. An image of any size from 8 on grows by doublings from a start of 4 to 7
-    pixels, and what is too much at the border is cut off. Each layer adds noise of its own: given as (n, noise_size), or else
-    always the same.
+    An image doubles from a start of 4 to 7 pixels; its border is cut off. Noise is given (n, noise_size), or always the same.
     """
 
     def __init__(

@@ -264,9 +264,8 @@ def local_agreement(directions: np.ndarray, neighbourhood: np.ndarray, k: int) -
 def projected(directions: np.ndarray, embeddings: np.ndarray, plane: np.ndarray, k: int = 50) -> np.ndarray:
     """Directions in the embedding (n, p) as arrows in a plane (n, 2) that only has the points' places in common with it.
 
-    t-SNE has no derivative to carry a direction over. An arrow is the mean of the unit vectors to a point's k neighbours,
-    weighted by how well the direction points to each in the embedding, less their plain mean: the way in which velocities of
-    cells are drawn over their map. Its length says how clearly the neighbours agree.
+    An arrow is the mean of the unit vectors to a point's k neighbours, weighted by how well the direction points to each in the
+    embedding, less their plain mean, as velocities of cells are drawn over their map.
     """
     near = _neighbours(embeddings, k)
     towards = embeddings[near] - embeddings[:, None]

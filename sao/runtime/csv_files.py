@@ -1,8 +1,7 @@
 """Tables for spreadsheets: no text is taken for a formula, and names keep their letters.
 
-A text that a spreadsheet would compute (it begins with = + - @, a tab or a line break, and is no number) is written with an
-apostrophe before it, and so is one that begins like that after apostrophes of its own. `original` takes that one off again.
-The byte order mark at the start of the file tells spreadsheets that it is UTF-8; read it as "utf-8-sig".
+A text that a spreadsheet would compute (it begins with = + - @, a tab or a line break, and is no number) gets an apostrophe,
+which `original` takes off again. The byte order mark says UTF-8; read it as "utf-8-sig".
 """
 
 import csv

@@ -1,8 +1,7 @@
-"""Files that a run owns: read, appended to, replaced and deleted without following a symbolic link.
+"""Files that a run owns: read, appended to, replaced and deleted without following a link, which may lead to anyone's files.
 
-A run folder may come from a stranger, and a link in it may lead to anyone's files. `inside` names the folder below which no
-part of a path may be a link; without it only the last part may not. What is written appears whole or not at all: beside its
-place, synced to disk, then renamed into it.
+`inside` names the folder below which no part of a path may be a link; without it only the last part may not. What is written
+appears whole or not at all: beside its place, synced to disk, then renamed into it.
 """
 
 import errno

@@ -1,7 +1,6 @@
 """How the processes of one run begin, wait for each other and end: torchrun starts them, and an error is said once.
 
-What only rank 0 does (folders, checkpoints, the final table) may take as long as it takes: the others then wait at a
-key-value store, and not inside a collective, whose timeout tells a dead machine from a slow one.
+For what rank 0 does alone the others wait at a key-value store: the timeout of a collective would end a slow run.
 """
 
 import json
@@ -217,8 +216,7 @@ def _accelerated(device: str) -> bool:
 def _generation(store: Store, rank: int, size: int) -> str:
     """A name for this group that no earlier one had: torchrun keeps the store, with what dead processes wrote, over a restart.
 
-    Its own count of restarts is no such name, because machines count on their own. So rank 0 draws a number and gives it to
-    whoever asks, and is content when everyone has come with it.
+    Machines count restarts on their own. So rank 0 draws a number, gives it to whoever asks, and waits until all have come.
     """
     deadline = time.monotonic() + JOIN_SECONDS
     if rank > 0:

@@ -1,8 +1,7 @@
 """Import torchvision where its compiled operators do not fit the installed torch.
 
-The registry's torchvision wheel is built against CUDA. Beside a CPU-only torch its library does not load, and importing the
-package then fails because it describes two operators (nms, qnms) that were never registered. The project uses none of its
-operators, so it is enough to declare them.
+The registry's wheel is built against CUDA and does not load beside a CPU-only torch, because two operators (nms, qnms) were
+never registered. Nobody here uses them, so it is enough to declare them.
 """
 
 import functools

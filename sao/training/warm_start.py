@@ -196,8 +196,7 @@ def _matched(
 def adapted(stored: Tensor, shape: Size, there: int, here: int) -> Tensor | None:
     """A weight for images of `here` channels, from one for images of `there`; None where it does not fit.
 
-    A first convolution that sums its colours makes of a grey image what it made of the image in three equal colours. The last
-    one of a generator gives the mean of the colours, or three times the same.
+    The first convolution sums or shares its colours; the last one of a generator gives their mean, or three times the same.
     """
     if stored.shape == shape:
         return stored

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from sao.errors import InputError
-from sao.methods import Batch
+from sao.methods import Batch, discriminator_passes
 from sao.methods.gan import Adversarial
 from sao.methods.structural import Options, Structural
 
@@ -144,6 +144,19 @@ def test_a_batch_in_micro_batches_makes_the_same_step(micro_batch, options):
     assert all(module.training for module in (parts.discriminator, parts.generator))
     for name, value in whole.state_dict().items():
         torch.testing.assert_close(parts.state_dict()[name], value, rtol=1e-6, atol=1e-9)
+
+
+def test_the_second_pass_of_a_micro_batch_does_not_iterate_again(monkeypatch):
+    seen, found = [], discriminator_passes.outputs_norms_directions
+
+    def recorded(function, x, start, steps, along, create_graph):
+        seen.append((len(x), along is None, create_graph))
+        return found(function, x, start, steps, along, create_graph)
+
+    monkeypatch.setattr(discriminator_passes, "outputs_norms_directions", recorded)
+    built(method__micro_batch=12).step(tiny.batch(), 0)
+    first, kept, second = [(12, True, False)] * 2, [(8, True, True)], [(12, False, True)] * 2
+    assert seen == first + kept + second  # 32 samples, real and generated
 
 
 # Passes of 16 samples. Two players apart: keys of real and of two generated batches; both in D's update, twice; real once and

@@ -1,7 +1,6 @@
-"""Operators written for the CPU, and the one switch in front of them.
+"""Operators written for the CPU, and the one switch in front of them; on any other device torch's own run.
 
-Torch's own operators are the definition of every network; these are faster on a CPU and equal to them in value, gradient,
-forward mode and double backward pass. On any other device torch's own run, always.
+They are equal to torch's own, which define every network, in value, gradient, forward mode and double backward pass.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,15 +1,12 @@
 """A convolution whose second derivatives cost what its first ones cost.
 
-Inside a double backward pass torch takes the gradient of the weights as a convolution with an image-sized kernel, several
-times as slow on a CPU as the kernel that its first backward pass has for the same sum. Here every derivative is one of three
-products:
+Torch takes the gradient of the weights inside a double backward pass as a convolution with an image-sized kernel, several times
+as slow on a CPU as in a first one. Here every derivative is one of three products:
 
     y = x * w        dx = g ⋆ w        dw = g ⋆ x
 
-The first two live in one node of the graph and the third in another, so that a pass that asks for the gradient of the input
-alone, as the Jacobian norm does, does not pay for the weights'. Each product is a matrix product where the images are tiny: at
-4x4 with many channels the library's kernels reach little more than half of that speed, and at 2x2 they spend five ninths of
-their work on the zeros of the border.
+The third has a node of its own in the graph, so that the Jacobian norm, which asks for dx alone, does not pay for it. Tiny
+images take matrix products: at 4x4 with many channels the library is half as fast, at 2x2 it computes with zeros of the border.
 """
 
 from dataclasses import dataclass

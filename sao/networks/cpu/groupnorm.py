@@ -1,15 +1,14 @@
 """GroupNorm with fast derivatives of every kind that the Jacobian penalty takes.
 
-The built-in one refuses forward mode on channels_last tensors, the layout in which convolutions are nearly twice as fast on
-CPUs, and its double backward pass is a long chain of small operations. Here the forward and the first backward pass are
-torch's own kernels; forward mode and the double backward pass are closed forms.
+Torch's own has no forward mode in channels_last, and its double backward pass is a long chain of small operations. Its kernels
+do the forward and the first backward pass here; the others are closed forms.
 
 In each group of M values, with x̂ = r (x − μ) and the projection P(v) = v − mean(v) − x̂ mean(v x̂):
 
     y = w x̂ + b        forward mode: dy = w r P(dx)        backward: dx = r P(g), g = w dy
 
-Differentiating L = ⟨v, r P(g)⟩ once more gives r P(v) for g, and −(r L / M) x̂ − r² (mean(g x̂) P(v) + mean(v x̂) P(g)) for x.
-Every one of these is a sum of x, v and dy with coefficients for each sample and channel, so none needs more than three passes.
+Differentiating L = ⟨v, r P(g)⟩ once more gives r P(v) for g, and −(r L / M) x̂ − r² (mean(g x̂) P(v) + mean(v x̂) P(g)) for x:
+sums of x, v and dy with coefficients for each sample and channel.
 """
 
 import torch
