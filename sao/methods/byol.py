@@ -8,10 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sao.config.types import PositiveInt
-from sao.data.augmentation import Augmentation
 from sao.methods.base import Context, Scalars
 from sao.methods.encoders import encoder_for
-from sao.methods.two_view import WEAKER, WEAKER_SOLARISED, Outputs, TeacherOptions, TeacherViews, cross_views
+from sao.methods.two_view import Outputs, TeacherOptions, TeacherViews, cross_views
 from sao.networks import ProjectionHead
 
 
@@ -19,10 +18,6 @@ class Options(TeacherOptions):
     """BYOL; the BatchNorm of its heads takes the moments of the global batch."""
 
     name: Literal["byol"] = "byol"
-    view: Augmentation = Field(default=WEAKER, description="how the first view of an image is made")
-    second_view: Augmentation | None = Field(
-        default=WEAKER_SOLARISED, description="how the second view is made; null: as the first"
-    )
     hidden_size: PositiveInt = Field(default=4096, description="units between features and projection")
     predictor_size: PositiveInt = Field(default=4096, description="units between projection and prediction")
     projection_size: PositiveInt = Field(default=256, description="numbers in a projection")

@@ -9,19 +9,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sao.config.types import Decay, NonNegativeFloat, PositiveFloat, PositiveInt, Strict
-from sao.data.augmentation import Augmentation
-from sao.methods.base import Batch, Context, Scalars
+from sao.methods.base import Context, Scalars
 from sao.methods.encoders import encoder_for
 from sao.methods.optimisers import ViewsOptimiser
-from sao.methods.two_view import (
-    WEAKER,
-    WEAKER_SOLARISED,
-    Outputs,
-    TeacherOptions,
-    TeacherViews,
-    cross_views,
-    soft_cross_entropy,
-)
+from sao.methods.two_view import Outputs, TeacherOptions, TeacherViews, cross_views, soft_cross_entropy
 from sao.networks import Prototypes
 
 
@@ -43,10 +34,6 @@ class Options(TeacherOptions):
     """DINO, with the head for convolutional networks: no BatchNorm."""
 
     name: Literal["dino"] = "dino"
-    view: Augmentation = Field(default=WEAKER, description="how the first view of an image is made")
-    second_view: Augmentation | None = Field(
-        default=WEAKER_SOLARISED, description="how the second view is made; null: as the first"
-    )
     momentum: Decay = Field(default=0.9995, description="decay of the teacher at the start; it rises to 1; less for short runs")
     optimiser: Optimiser = Field(default=Optimiser(), description="how encoder and head are updated")
     outputs: PositiveInt = Field(default=4096, description="numbers in an output, K; fewer for short runs")
@@ -80,10 +67,6 @@ class DINO(TeacherViews):
         self.uniform_losses = {"network/dino": math.log(options.outputs)}
         self.frozen_steps = round(options.frozen_epochs * context.steps_per_epoch)
         self.register_buffer("centre", torch.zeros(options.outputs))
-
-    def step(self, batch: Batch, step: int) -> Scalars:
-        self.predictor.requires_grad_(step >= self.frozen_steps)
-        return super().step(batch, step)
 
     def project(self, images: Tensor) -> Outputs:
         projection = self.network(images)[1]

@@ -11,21 +11,16 @@ from torch.nn import functional as F
 from sao.config.types import PositiveFloat, PositiveInt
 from sao.core.memory_bank import Queue
 from sao.core.precision import full_precision
-from sao.data.augmentation import Augmentation
 from sao.methods.base import Context, Scalars
 from sao.methods.encoders import encoder_for
-from sao.methods.two_view import WEAKER, WEAKER_SOLARISED, Outputs, TwoViews, ViewsOptions, cross_views
+from sao.methods.two_view import Outputs, TwoViews, WeakerViewsOptions, cross_views
 from sao.networks import ProjectionHead
 
 
-class Options(ViewsOptions):
+class Options(WeakerViewsOptions):
     """NNCLR; the BatchNorm of its heads takes the moments of the global batch."""
 
     name: Literal["nnclr"] = "nnclr"
-    view: Augmentation = Field(default=WEAKER, description="how the first view of an image is made")
-    second_view: Augmentation | None = Field(
-        default=WEAKER_SOLARISED, description="how the second view is made; null: as the first"
-    )
     same_views: bool = Field(default=False, description="only one view, which is compared with its own neighbour")
     temperature: PositiveFloat = Field(default=0.2, description="of the softmax over the batch")
     queue: PositiveInt = Field(default=65536, description="past projections in which neighbours are looked for")

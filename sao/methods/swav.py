@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sao.config.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from sao.core.memory_bank import Queue
 from sao.data.augmentation import SmallAugmentation
-from sao.methods.base import Batch, Context, Scalars
+from sao.methods.base import Context, Scalars
 from sao.methods.encoders import encoder_for
 from sao.methods.two_view import Outputs, TwoViews, ViewsOptions, soft_cross_entropy
 from sao.networks import ProjectionHead, Prototypes
@@ -58,10 +58,6 @@ class SwAV(TwoViews):
         self.frozen_steps = round(options.frozen_epochs * context.steps_per_epoch)
         filled = -(-options.queue // context.batch)
         self.queue_steps = max(filled, round(options.queue_epochs * context.steps_per_epoch))
-
-    def step(self, batch: Batch, step: int) -> Scalars:
-        self.predictor.requires_grad_(step >= self.frozen_steps)
-        return super().step(batch, step)
 
     def project(self, images: Tensor) -> Outputs:
         projection = self.network(images)[1]

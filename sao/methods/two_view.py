@@ -32,10 +32,18 @@ class ViewsOptions(MethodOptions):
     ema_decay: Decay | None = Field(default=None, description="take features from an EMA with this decay; null: the network")
 
 
+class WeakerViewsOptions(ViewsOptions):
+    view: Augmentation = Field(default=WEAKER, description="how the first view of an image is made")
+    second_view: Augmentation | None = Field(
+        default=WEAKER_SOLARISED, description="how the second view is made; null: like the first"
+    )
+
+
 class TwoViews(Method):
     """Without augmentation both views are the same image, and a loss can ask for nothing but that images differ."""
 
     may_collapse: ClassVar[bool] = True
+    frozen_steps = 0  # before the predictor is trained
 
     def __init__(
         self, encoder: Encoder, head: nn.Module, options: ViewsOptions, context: Context, predictor: nn.Module | None = None
@@ -73,6 +81,7 @@ class TwoViews(Method):
     # --- the step ----------------------------------------------------------------------------------------------------
 
     def step(self, batch: Batch, step: int) -> Scalars:
+        self.predictor.requires_grad_(step >= self.frozen_steps)
         views = self._gathered(batch.inputs, step)
         diagnosed = views[0].get("diagnosed", views[0]["projection"])
         scalars = self.backward_and_update("network", self.losses(views, step), {"spread": spread(diagnosed)})
@@ -115,7 +124,7 @@ class TwoViews(Method):
             return network(inputs)[1]
 
 
-class TeacherOptions(ViewsOptions):
+class TeacherOptions(WeakerViewsOptions):
     momentum: Decay = Field(default=0.99, description="decay of the teacher at the start; it rises to 1 along a cosine")
 
 
