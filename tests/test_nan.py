@@ -37,7 +37,7 @@ from sao.methods import self_conditioned
 from sao.methods.structural import Structural
 from sao.reproduce.study import best as best_rate
 from sao.reproduce.table import _search, read_result
-from sao.training import checkpoint, collapse
+from sao.training import checkpoint, validation
 from sao.training.data_facts import _alike
 from sao.training.device_check import Comparison
 from sao.training.loop import Diverged
@@ -300,10 +300,10 @@ def test_a_row_of_a_table_leaves_out_a_nan(tmp_path):
 
 
 def test_a_spread_or_a_distance_of_nan_counts_as_collapsed():
-    for name, more in ((collapse.SPREAD, {}), (collapse.DISTANCE, {collapse.LENGTH: 1.0})):
-        seen = collapse.Collapse()
-        said = [seen.seen(step, {name: NAN, **more}) for step in range(collapse.PATIENCE)]
-        assert [text is not None for text in said] == [False] * (collapse.PATIENCE - 1) + [True]
+    for name, more in ((validation.SPREAD, {}), (validation.DISTANCE, {validation.LENGTH: 1.0})):
+        seen = validation.Collapse()
+        said = [seen.seen(step, {name: NAN, **more}) for step in range(validation.PATIENCE)]
+        assert [text is not None for text in said] == [False] * (validation.PATIENCE - 1) + [True]
 
 
 def test_a_device_does_not_agree_by_a_nan():

@@ -25,14 +25,13 @@ from sao.methods.base import Scalars
 from sao.runtime import launch as processes
 from sao.runtime.machine import usable_memory
 from sao.training import checkpoint
-from sao.training.collapse import Collapse
 from sao.training.device import check_compiler, choose_bfloat16, numerics, set_precision
 from sao.training.log import Log, Progress
 from sao.training.pictures import save_samples
 from sao.training.run_folder import Run
 from sao.training.schedule import LearningRates
 from sao.training.step import make_step
-from sao.training.validation import validate
+from sao.training.validation import Collapse, validate
 
 DIFFERENT = "the processes have different weights"
 

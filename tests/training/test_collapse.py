@@ -5,7 +5,7 @@ import math
 import pytest
 import tiny
 
-from sao.training.collapse import ALIKE, LONGER, NONE_LEFT, PATIENCE, Collapse
+from sao.training.validation import ALIKE, LONGER, NONE_LEFT, PATIENCE, Collapse
 
 
 def said(values: list[float]) -> list[int]:
