@@ -1,7 +1,6 @@
 """Exponential moving averages: a network for use after training (EMA), and one whose outputs are targets (Teacher)."""
 
 import copy
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +15,6 @@ class EMA(nn.Module):
             raise ValueError(f"decay must be in [0, 1), got {decay}")
         self.decay = decay
         self.network = copy.deepcopy(network).requires_grad_(False).eval()
-        # What it follows, and the tensors of both: walks through two networks in every step took a fiftieth of a small one.
-        self._followed: tuple[nn.Module, _Places, _Places] | None = None
 
     def train(self, mode: bool = True) -> "EMA":
         """Stays in evaluation mode: the module that holds it must not make it collect batch statistics."""
@@ -25,12 +22,10 @@ class EMA(nn.Module):
 
     @torch.no_grad()
     def update(self, network: nn.Module) -> None:
-        if self._followed is None or self._followed[0] is not network:
-            self._followed = network, _Places.of(self.network), _Places.of(network)
-        _, own, other = self._followed
-        follow(_at(own.averaged), _at(other.averaged), 1 - self.decay)
-        if own.copied:
-            torch._foreach_copy_(_at(own.copied), _at(other.copied))  # pyright: ignore[reportPrivateImportUsage]
+        (own, copied), (other, current) = _tensors(self.network), _tensors(network)
+        follow(own, other, 1 - self.decay)
+        if copied:
+            torch._foreach_copy_(copied, current)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def follow(own: list[Tensor], other: list[Tensor], weight: float) -> None:
@@ -38,32 +33,13 @@ def follow(own: list[Tensor], other: list[Tensor], weight: float) -> None:
     torch._foreach_lerp_(own, other, weight)  # pyright: ignore[reportPrivateImportUsage]
 
 
-class _Places(NamedTuple):
-    """Where a network holds its tensors: which dictionary, and under which name. Those there now may be others tomorrow."""
-
-    averaged: list[tuple[dict[str, Any], str]]
-    copied: list[tuple[dict[str, Any], str]]
-
-    @classmethod
-    def of(cls, network: nn.Module) -> "_Places":
-        averaged: dict[int, tuple[dict[str, Any], str]] = {}  # by identity, because a parameter may be shared
-        copied = []
-        for module in network.modules():
-            averaged |= {
-                id(value): (module._parameters, name) for name, value in module._parameters.items() if value is not None
-            }
-            for name, buffer in module._buffers.items():
-                if buffer is None:
-                    continue
-                if name.startswith("running_"):
-                    averaged[id(buffer)] = module._buffers, name
-                else:
-                    copied.append((module._buffers, name))
-        return cls(list(averaged.values()), copied)
-
-
-def _at(places: list[tuple[dict[str, Any], str]]) -> list[Tensor]:
-    return [holder[name] for holder, name in places]
+def _tensors(network: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """What is averaged, parameters and running statistics, and what is copied, other buffers."""
+    averaged: list[Tensor] = list(network.parameters())
+    copied: list[Tensor] = []
+    for name, buffer in network.named_buffers():
+        (averaged if name.rpartition(".")[2].startswith("running_") else copied).append(buffer)
+    return averaged, copied
 
 
 class Teacher(nn.Module):
