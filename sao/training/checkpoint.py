@@ -43,11 +43,7 @@ def save(folder: Path, method: Method, step: int, keep: int) -> Path:
         for unfinished in folder.glob(".*writing-*"):  # of a process that was killed
             delete(unfinished, folder.parent)
         with written_folder(target, folder.parent) as temporary:
-            for name, content in tensors.items():
-                save_file(content, temporary / name)
-            checksums = {name: _checksum(temporary / name) for name in tensors}
-            state = {"format": FORMAT, "step": step, "checksums": checksums}
-            write_text(temporary / STATE, json.dumps(state, indent=1), inside=folder.parent)
+            _write(temporary, tensors, step)
             if target.exists():  # a damaged one, whose steps were made again
                 delete(target, folder.parent)
         # One that is newer than this was damaged and passed over: it must not push a good one out.
@@ -61,13 +57,16 @@ def save(folder: Path, method: Method, step: int, keep: int) -> Path:
 
 def save_some(folder: Path, tensors: dict[str, Tensor], step: int, uses: Sequence[str], half: bool) -> None:
     """A checkpoint with only the weights that these uses need; `half` stores floats in half precision."""
-    target = folder / _name(step)
     kept = {name: value.half() if half and value.is_floating_point() else value for name, value in tensors.items()}
-    with written_folder(target, folder.parent) as temporary:
-        save_file(kept, temporary / METHOD)
-        checksums = {METHOD: _checksum(temporary / METHOD)}
-        state = {"format": FORMAT, "step": step, "checksums": checksums, "uses": list(uses)}
-        write_text(temporary / STATE, json.dumps(state, indent=1) + "\n", inside=folder.parent)
+    with written_folder(folder / _name(step), folder.parent) as temporary:
+        _write(temporary, {METHOD: kept}, step, uses=list(uses))
+
+
+def _write(folder: Path, tensors: dict[str, dict[str, Tensor]], step: int, **more: Any) -> None:
+    for name, content in tensors.items():
+        save_file(content, folder / name)
+    state = {"format": FORMAT, "step": step, "checksums": {name: _checksum(folder / name) for name in tensors}, **more}
+    write_text(folder / STATE, json.dumps(state, indent=1) + "\n", inside=_run_of(folder))
 
 
 def uses_of(path: Path) -> list[str] | None:
@@ -134,22 +133,20 @@ def weights_checksum(path: Path) -> str:
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Of parameters, EMAs and buffers; none of them is read."""
-
-    def read() -> dict[str, tuple[int, ...]]:
-        with own_path(path / METHOD, _run_of(path)) as opened_path, safe_open(opened_path, "pt") as file:
-            names = _current_names(path, file.keys())
-            return {name: tuple(file.get_slice(old).get_shape()) for name, old in names.items()}
-
-    return _explained(path, read)
+    return _read(path, lambda file, stored: {name: tuple(file.get_slice(old).get_shape()) for name, old in stored.items()})
 
 
 def some_tensors(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
     """Some of the parameters, EMAs and buffers; the others are not read."""
+    return _read(path, lambda file, stored: {name: file.get_tensor(stored[name]) for name in names})
 
-    def read() -> dict[str, Tensor]:
+
+def _read(path: Path, use: Callable[[Any, dict[str, str]], T]) -> T:
+    """What a function makes of the file of weights and the stored names of its tensors."""
+
+    def read() -> T:
         with own_path(path / METHOD, _run_of(path)) as opened_path, safe_open(opened_path, "pt") as file:
-            stored = _current_names(path, file.keys())
-            return {name: file.get_tensor(stored[name]) for name in names}
+            return use(file, _current_names(path, file.keys()))
 
     return _explained(path, read)
 
