@@ -14,8 +14,7 @@ from sao.core.random import generator
 from sao.data.dataset import Dataset, Images, Samples
 from sao.errors import InputError
 from sao.methods.encoders import ResNetOptions
-from sao.runtime.machine import usable_memory
-from sao.training.cost import step_cost
+from sao.training.cost import memory_of, step_cost
 from sao.training.device import choose_device
 from sao.training.log import clock
 
@@ -268,19 +267,13 @@ def _choose_micro_batch(choose, config: Config, samples: Samples, device: str) -
         return
     size, widths = samples.shape[1], config.encoder.widths or (64, 128, 256, 512)
     floats = sum(FLOATS_KEPT * config.encoder.blocks * width * (size >> stage) ** 2 for stage, width in enumerate(widths))
-    fitting = max(2, _memory(device) // 4 // (4 * floats))
+    fitting = max(2, memory_of(torch.device(device)) // 4 // (4 * floats))
     if fitting < 2 * config.train.batch:
         choose(
             "the discriminator works on {} samples at a time and the generator keeps less, because the whole batch could fill "
             "the memory",
             {"method.micro_batch": fitting},
         )
-
-
-def _memory(device: str) -> int:
-    if device == "cuda":
-        return torch.cuda.mem_get_info()[1]
-    return usable_memory()
 
 
 # --- measures ----------------------------------------------------------------------------------------------------------

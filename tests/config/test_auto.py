@@ -182,7 +182,7 @@ def test_an_accelerator_gets_the_papers_discriminator(monkeypatch):
 
 
 def test_little_memory_means_a_part_of_the_batch_at_a_time(monkeypatch):
-    monkeypatch.setattr(module, "_memory", lambda device: 64 << 20)
+    monkeypatch.setattr(module, "memory_of", lambda device: 64 << 20)
     config, sentences = auto(images(300, 32, 3))
     fitting = structural_options(config).micro_batch
     assert fitting is not None
