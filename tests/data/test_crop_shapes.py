@@ -8,7 +8,7 @@ from scipy.stats import kstest
 from torch import Tensor
 
 from sao.core.random import uniform
-from sao.data.augmentation import frame_windows, windows
+from sao.data.augmentation import Augmentation, SmallAugmentation, frame_windows, windows
 
 N = 4000
 WIDEST = math.log(4 / 3)
@@ -52,3 +52,21 @@ def test_places_are_uniform_over_where_a_window_fits():
         assert float(start.min()) >= 0
         assert float((start + length).max()) <= side
         assert kstest((start / (side - length)).numpy(), "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("crop", "largest"), [(0.1, 0.2), (0.3, 0.5)])
+def test_small_views_show_no_more_than_the_largest_share(crop, largest):
+    """Two ramps tell how much of the width and of the height a view shows: their slopes shrink with the side that is left."""
+    across = torch.linspace(-0.9, 0.9, 32).expand(300, 1, 32, 32)
+    shown = []
+    view = SmallAugmentation(crop=crop, largest=largest, size=8, jitter=None, grey=0, blur=0, solarise=0, flip=False)
+    for ramp, axis in ((across, 3), (across.mT, 2)):
+        made = view(ramp.clone(), 0, "view", 0, 300)
+        assert made.shape == (300, 1, 8, 8)
+        inner = made.movedim(axis, -1)[:, 0, 4]
+        shown.append((inner[:, 5] - inner[:, 2]) / 3 * 8 / (1.8 * 32 / 31))
+    shares = shown[0] * shown[1]
+    assert crop - 0.05 < float(shares.min()) < crop + 0.05
+    assert largest - 0.05 < float(shares.max()) < largest + 0.05
+    whole = Augmentation(crop=crop)(across.clone(), 0, "view", 0, 300)
+    assert whole.shape == across.shape

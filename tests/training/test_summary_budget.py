@@ -10,6 +10,7 @@ import tiny
 
 from sao.data.dataset import Dataset
 from sao.evaluation import budget as budgets
+from sao.evaluation.rank import effective_rank
 from sao.training import summary as summaries
 from sao.training.log import Log
 from sao.training.run_folder import DataFacts, Run
@@ -31,7 +32,7 @@ def summary(folder: Path, data: Dataset, minutes: str) -> dict[str, dict]:
     run = Run.create(folder, config, DataFacts.of(data))
     log = Log(run.folder)
     try:
-        print_summary(run, config, data, tiny.method(), log, 0.0)
+        print_summary(run, config, data, tiny.method(seed=5), log, 0.0)
     finally:
         log.close()
     found = json.loads((run.evaluations / "summary.json").read_text())
@@ -45,6 +46,10 @@ def test_with_time_enough_nothing_is_left_out(minutes, announced, data, tmp_path
     assert {name.rpartition("/")[0] for name in found} == {"", "raw", "pca", "untrained", "patches"}
     assert all(metric["value"] is not None for metric in found.values())
     assert "left out:" not in said
+    inputs = data.test.inputs(slice(None))
+    for name, method in (("", tiny.method(seed=5)), ("untrained/", tiny.method())):  # the latter as the configuration says
+        rank = effective_rank(method.features(inputs)).value
+        assert found[f"{name}effective_rank"]["value"] == pytest.approx(rank, rel=1e-4)
     line = "evaluation    at most 10 minutes (log.evaluate_minutes); metrics that do not fit are left out and named"
     assert (line in said) == announced
     assert not announced or said.index(line) < said.index("fitted to 120 training samples")
