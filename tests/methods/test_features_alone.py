@@ -54,7 +54,8 @@ def test_use_is_of_each_sample_alone_and_leaves_the_method_as_it_was(options):
 @pytest.mark.parametrize("name", METHODS)
 def test_use_reads_the_weights_that_it_declares_and_no_others(name):
     """A use of the trained network in place of its EMA, for example, meets a NaN here."""
-    for use, declared in (("backbone", "backbone"), ("embedding", "embedding"), ("jacobian", "embedding"), ("samples", "decode")):
+    declarations = {"backbone": "backbone", "embedding": "embedding", "jacobian": "embedding", "samples": "decode"}
+    for use, declared in declarations.items():
         method = tiny.method(method=name)
         if use not in uses(method) or (use == "jacobian" and name in OWN_JACOBIAN):
             continue

@@ -45,6 +45,7 @@ def test_with_time_enough_nothing_is_left_out(minutes, announced, data, tmp_path
     assert {name.rpartition("/")[2] for name in found} >= METRICS
     assert {name.rpartition("/")[0] for name in found} == {"", "raw", "pca", "untrained", "patches"}
     assert all(metric["value"] is not None for metric in found.values())
+    assert {metric["protocol"]["step"] for metric in found.values()} == {8}  # the report and a card ask for it
     assert "left out:" not in said
     inputs = data.test.inputs(slice(None))
     for name, method in (("", tiny.method(seed=5)), ("untrained/", tiny.method())):  # the latter as the configuration says
