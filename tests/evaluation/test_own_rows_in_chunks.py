@@ -47,3 +47,14 @@ def test_the_distance_between_reals_is_to_another_one(chunk):
     found = memorised(DRAWS[:3], DRAWS, chunk=chunk).share.protocol
     distances = np.linalg.norm(DRAWS - DRAWS[literal(DRAWS, 1)[:, 0]], axis=1)
     assert found["median_between_reals"] == pytest.approx(np.median(distances), rel=1e-5)
+
+
+def test_two_samples_are_joined_as_far_as_either_sees_the_other():
+    """w + w' − w·w', as in UMAP: one that sees the other wholly is enough."""
+    rows = torch.from_numpy(np.random.default_rng(1).standard_normal((40, 5)).astype(np.float32))
+    places, distances = manifold._nearest(torch.nn.functional.normalize(rows), manifold.NEIGHBOURS)
+    seen = np.zeros((40, 40))
+    np.put_along_axis(seen, places, manifold._weights(distances), axis=1)
+    found = manifold.neighbour_graph(rows).toarray()
+    np.testing.assert_allclose(found, seen + seen.T - seen * seen.T, atol=1e-9)
+    assert found[np.arange(40), places[:, 0]] == pytest.approx(1)  # the nearest is seen wholly
