@@ -5,6 +5,7 @@ import math
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from sao.evaluation.kmeans import SphericalKMeans
 from sao.evaluation.neighbours import nearest
 from sao.evaluation.outliers import outliers
 from sao.evaluation.probe import Probe
-from sao.evaluation.result import accuracy
+from sao.evaluation.result import accuracy, write_json
 from sao.evaluation.verdict import verdict_of
 from sao.export.check import BATCHES, check
 from sao.export.whole import Whole
@@ -290,13 +291,14 @@ def test_a_sample_whose_distance_is_nan_is_an_outlier(monkeypatch):
     assert not outliers(DRAWS).all()
 
 
-def test_a_row_of_a_table_leaves_out_a_nan(tmp_path):
-    path = tmp_path / "e.json"
-    rows = [
-        {"name": name, "value": value, "std": None, "protocol": {}} for name, value in {"a": NAN, "b": None, "c": 1.0}.items()
-    ]
-    path.write_text(json.dumps(rows))
-    assert list(read_result(SimpleNamespace(evaluation=path))) == ["c"]  # pyright: ignore[reportArgumentType]
+def test_a_row_of_a_table_leaves_out_what_was_not_finite(tmp_path):
+    """It is null in a file that sao wrote; NaN is no JSON, and refused."""
+    run: Any = SimpleNamespace(evaluation=tmp_path / "eval.json", folder=tmp_path)
+    write_json(run.evaluation, [Metric("a", NAN), Metric("b", INF), Metric("c", 1.0)])
+    assert list(read_result(run)) == ["c"]
+    run.evaluation.write_text(run.evaluation.read_text().replace("null", "NaN", 1))
+    with pytest.raises(InputError, match="holds no metrics"):
+        read_result(run)
 
 
 def test_a_spread_or_a_distance_of_nan_counts_as_collapsed():

@@ -74,6 +74,16 @@ def read_json(path: str | os.PathLike, inside: Path | None = None) -> list[dict[
     return rows
 
 
+def read_summary(path: Path, step: int, last: int, inside: Path) -> list[dict[str, Any]]:
+    """The table at the end of a training, where it is of the weights after this step; else nothing.
+
+    A run that goes on beyond its end keeps the old table until it has made another. Those of version 0.2 do not say their
+    step: they are taken for the `last` of the run.
+    """
+    rows = read_json(path, inside) if path.exists() else []
+    return [row for row in rows if row["protocol"].get("step", last) == step]
+
+
 def _is_metric(row: Any) -> bool:
     kinds = {"name": str, "value": float | int | None, "std": float | int | None, "protocol": dict}
     return isinstance(row, dict) and row.keys() == kinds.keys() and all(isinstance(row[key], kinds[key]) for key in kinds)

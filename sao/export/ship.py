@@ -11,7 +11,7 @@ from sao.config import Config, Data, Train, load_preset
 from sao.config.presets import preset_names
 from sao.data.named import NAMES
 from sao.errors import InputError, typed
-from sao.evaluation.result import read_json
+from sao.evaluation.result import read_json, read_summary
 from sao.methods import Use
 from sao.runtime.files import write_text
 from sao.training import checkpoint
@@ -125,12 +125,12 @@ def _comparable(config: Config) -> dict[str, Any]:
 def _numbers(run: Run, step: int) -> list[str]:
     """Of the evaluation of this very step; of raw inputs too, where that was measured."""
     last = run.config.steps_for(run.facts.samples)
-    files = [run.evaluations / f"step-{step:08d}-backbone-ema.json"]
-    files += [run.evaluations / "summary.json"] if step == last else []
-    file = next((path for path in files if path.exists()), None)
-    if file is None:
+    file = run.evaluations / f"step-{step:08d}-backbone-ema.json"
+    summary = run.evaluations / "summary.json"
+    rows = read_json(file, run.folder) if file.exists() else read_summary(summary, step, last, run.folder)
+    if not rows:
         return ["Not evaluated: `sao eval` of the run, before `sao ship`, fills in numbers."]
-    found = {metric["name"]: metric for metric in read_json(file, run.folder) if metric["value"] is not None}
+    found = {metric["name"]: metric for metric in rows if metric["value"] is not None}
     shown = [name for name in SHOWN if name in found]
     sides = {"learnt": "", "raw inputs": "raw/"}
     if not any(f"raw/{name}" in found for name in shown):

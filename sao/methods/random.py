@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars
+from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars, evaluating
 from sao.methods.encoders import AnyEncoderOptions, encoder_for
 from sao.networks import Encoder
 
@@ -37,7 +37,8 @@ class Random(Method):
 
     @torch.no_grad()
     def features(self, inputs: Tensor) -> Tensor:
-        return self.encoder(inputs)
+        return self.smooth_function(inputs)
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
-        return self.encoder(inputs)
+        with evaluating(self.encoder) as encoder:
+            return encoder(inputs)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sao.config import Config
 from sao.evaluation.comparison import LEVEL
-from sao.evaluation.result import read_json
+from sao.evaluation.result import read_json, read_summary
 from sao.evaluation.suite import LABELLED
 from sao.evaluation.verdict import claim_of
 from sao.report.thumbnails import evenly, picture
@@ -76,12 +76,12 @@ def described(
 
 
 def metrics(run: Run, step: int) -> list[dict[str, Any]]:
-    """Of the table at the end of training and of `sao eval`, the later one where both measured the same."""
-    found: dict[str, dict[str, Any]] = {}
-    for name in ("summary", f"step-{step:08d}-backbone-ema"):
-        path = run.evaluations / f"{name}.json"
-        if path.exists():
-            found.update({row["name"]: row for row in read_json(path, run.folder)})
+    """Of the table at the end of training and of `sao eval`, the later one where both measured the same at this step."""
+    last = run.config.steps_for(run.facts.samples)
+    rows = read_summary(run.evaluations / "summary.json", step, last, run.folder)
+    later = run.evaluations / f"step-{step:08d}-backbone-ema.json"
+    rows += read_json(later, run.folder) if later.exists() else []
+    found = {row["name"]: row for row in rows}
     words = []
     for row in found.values():
         of, _, name = row["name"].rpartition("/")

@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 
 from sao.data.dataset import Dataset
 from sao.evaluation.evaluator import Plan, chosen_rows, measure, representations, weights_used
+from sao.evaluation.result import read_json
 from sao.reproduce.figure2_measure import tsne, unit
 from sao.reproduce.pool import check_out
 from sao.runtime.files import write_text
@@ -78,7 +79,7 @@ def _numbers(folder: Path, model: Model, dataset: Dataset, seed: int) -> dict[st
     """Those of the table that the run is of; else measured as at the end of a training."""
     table = folder / "eval.json"
     if table.exists():
-        found = {row["name"]: row["value"] for row in json.loads(table.read_text(encoding="utf-8"))}
+        found = {row["name"]: row["value"] for row in read_json(table, folder)}
     else:
         pairs = representations(model.method, dataset, PLAN, seed, facts={"weights": weights_used(model.method)})
         found = {metric.name: metric.value for metric in measure(pairs, PLAN, seed).metrics}

@@ -1,6 +1,5 @@
 """sao reproduce table1|…|table5|samples: search, train and evaluate every run that is not done yet, then write the table."""
 
-import json
 import time
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -20,6 +19,7 @@ from sao.reproduce.measure import measured
 from sao.reproduce.pool import check_folder, check_out, run_each
 from sao.reproduce.rows import Row, Scores, StudyRun, Table, add_finished_runs, config_of, runs_of
 from sao.reproduce.table import DIVERGED, read_result, write_curves, write_sheet, write_table
+from sao.runtime.files import read_json
 from sao.training.device import choose_device, set_threads
 from sao.training.log import clock
 from sao.training.loop import Diverged, new_method
@@ -213,7 +213,7 @@ def chosen_rates(scores: Scores, rows: Sequence[Row]) -> dict[tuple[str, str], d
 def read_scores(file: Path, table: Table) -> Scores:
     """What a search found earlier, from the table that it was made for."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json(file.resolve())  # a person named it: a link may lead to it
         scores = {
             (str(one["row"]), str(one["data"])): {rate: float(score) for rate, score in one["scores"].items()}
             for one in content["search"]

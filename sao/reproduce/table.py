@@ -15,7 +15,7 @@ from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
 from sao.core.agreement import best
-from sao.evaluation.result import Metric
+from sao.evaluation.result import Metric, read_json
 from sao.reproduce.measure import CLUSTERED
 from sao.reproduce.rows import Row, Scores, StudyRun, Table
 from sao.runtime.files import write_text
@@ -30,7 +30,7 @@ NOTHING = "–"
 
 def read_result(run: StudyRun) -> dict[str, Metric]:
     """Metrics by name, without those that were not finite."""
-    rows = json.loads(run.evaluation.read_text(encoding="utf-8"))
+    rows = read_json(run.evaluation, run.folder)
     return {row["name"]: Metric(**row) for row in rows if row["value"] is not None and math.isfinite(row["value"])}
 
 

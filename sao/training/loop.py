@@ -173,9 +173,10 @@ def train(
             saving = saving or (stopping and run is not None)
             if saving or _due(config.train.check_every, done, False):
                 _check_same(method, done)
+            if saving or stopping or last:  # the model is kept, in a run or by the caller
+                _check_state(method, done)
             if saving:
                 assert run is not None
-                _check_state(method, done)
                 log.check(done)
                 _save(run, method, done, config.log.keep)
                 saved = done

@@ -99,7 +99,7 @@ def _evaluated(run: Run, config: Config, dataset: Dataset, method: Method, stage
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said when the run began
         untrained = new_method(config, dataset, device)
-    facts = {"weights": weights_used(method)}
+    facts = {"weights": weights_used(method), "step": config.steps_for(len(dataset.train))}
     stages("features")
     budget = Budget(config.log.evaluate_minutes)
     found = representations(

@@ -1,0 +1,97 @@
+"""What the map says of a sample is of that sample."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+import sao
+from sao.core.jacobian import jacobian_audit
+from sao.report import points
+from sao.report.points import NEIGHBOURS, _neighbours, generated_points, held_out_points, jacobian_norms
+from sao.training import checkpoint
+from sao.training.model import Model
+from sao.training.run_folder import DataFacts, Run
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Model:
+    run = Run.create(tmp_path_factory.mktemp("points") / "run", tiny.config(), DataFacts.of(tiny.dataset()))
+    checkpoint.save(run.checkpoints, tiny.method(), 8, keep=1)
+    return sao.load(Path(run.folder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return tiny.dataset().test.select(np.arange(40))
+
+
+def test_norms_are_those_of_each_sample(model, samples):
+    found = jacobian_norms(model, samples, 60.0, seed=0)
+    exact = jacobian_audit(model.method.smooth_function, samples.inputs(slice(None)), [1]).exact
+    assert found is not None
+    assert exact is not None
+    assert (found <= exact.numpy() * (1 + 1e-4)).all()  # an estimate never exceeds the norm
+    assert np.corrcoef(found, exact)[0, 1] > 0.5  # after two steps
+
+
+def test_every_norm_stands_at_its_sample(model, samples, monkeypatch):
+    monkeypatch.setattr(points, "jacobian_norm", lambda function, inputs, steps, generator: inputs.flatten(1).sum(1))
+    found = jacobian_norms(model, samples, 60.0, seed=0)
+    assert found is not None
+    np.testing.assert_allclose(found, samples.inputs(slice(None)).flatten(1).sum(1), rtol=1e-5)
+
+
+def test_without_time_some_samples_have_a_norm_and_no_other_ones(model, samples):
+    found = jacobian_norms(model, samples, 0.0, seed=0)
+    assert found is not None
+    measured = np.flatnonzero(np.isfinite(found))
+    assert 0 < len(measured) <= model.config.train.batch
+    whole = jacobian_norms(model, samples, 60.0, seed=0)
+    assert whole is not None
+    np.testing.assert_allclose(found[measured], whole[measured], rtol=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [4, 10, 1024])
+def test_neighbours_are_the_nearest_others_whatever_the_chunk(chunk):
+    draws = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
+    directions = draws / np.linalg.norm(draws, axis=1, keepdims=True)
+    found = _neighbours(directions, directions, own=True, chunk=chunk)
+    cosines = directions @ directions.T
+    for row in range(10):
+        others = [other for other in np.argsort(-cosines[row]) if other != row]
+        assert found[row].tolist() == others[:NEIGHBOURS]
+
+
+@pytest.mark.parametrize("chunk", [4, 1024])
+def test_a_generated_sample_may_have_any_neighbour(chunk):
+    draws = np.random.default_rng(1).standard_normal((17, 4)).astype(np.float32)
+    directions = draws / np.linalg.norm(draws, axis=1, keepdims=True)
+    found = _neighbours(directions[:10], directions[7:], own=False, chunk=chunk)
+    assert found.tolist() == np.argsort(-(directions[:10] @ directions[7:].T), axis=1)[:, :NEIGHBOURS].tolist()
+    assert found[8:, 0].tolist() == [1, 2]  # those that are themselves among the others
+
+
+def test_few_samples_have_as_many_neighbours_as_there_are():
+    directions = np.eye(3, dtype=np.float32)
+    assert _neighbours(directions, directions, own=True).shape == (3, 2)
+    assert _neighbours(directions, directions, own=False).shape == (3, 3)
+
+
+def test_points_are_the_features_of_their_samples(model, samples):
+    found, centres = held_out_points(model, samples, np.arange(100, 140), clusters=3, seed=0)
+    features = model.embed(samples)
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    np.testing.assert_allclose(found.directions, units, atol=1e-5)
+    np.testing.assert_allclose(found.closeness, units @ centres.T, atol=1e-5)
+    assert found.closeness.shape == (40, 3)
+    np.testing.assert_array_equal(found.rows, np.arange(100, 140))
+    drawn = generated_points(model, found, centres, 12, 60.0, seed=0)
+    assert drawn is not None
+    features = model.embed(drawn.samples)
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    np.testing.assert_allclose(drawn.directions, units, atol=1e-5)
+    np.testing.assert_allclose(drawn.closeness, units @ centres.T, atol=1e-5)
+    assert torch.unique(torch.from_numpy(np.asarray(drawn.samples.pixels)), dim=0).shape[0] == 12  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,79 @@
+"""The evaluation after training keeps to `log.evaluate_minutes`, says so beforehand, and names what it leaves out."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tiny
+
+from sao.data.dataset import Dataset
+from sao.evaluation import budget as budgets
+from sao.evaluation.rank import effective_rank
+from sao.training import summary as summaries
+from sao.training.log import Log
+from sao.training.run_folder import DataFacts, Run
+from sao.training.summary import print_summary
+
+METRICS = {"kmeans", "kmeans_best", "manifold", "svm", "knn1", "knn5", "effective_rank"}
+OUT = "left out: it does not fit into the {:g} minutes of this evaluation"
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    digits = tiny.dataset()
+    return Dataset("digits", digits.train.select(np.arange(120)), digits.test.select(np.arange(60)))
+
+
+def summary(folder: Path, data: Dataset, minutes: str) -> dict[str, dict]:
+    """The metrics by name."""
+    config = tiny.config(log__evaluate_minutes=minutes)
+    run = Run.create(folder, config, DataFacts.of(data))
+    log = Log(run.folder)
+    try:
+        print_summary(run, config, data, tiny.method(seed=5), log, 0.0)
+    finally:
+        log.close()
+    found = json.loads((run.evaluations / "summary.json").read_text())
+    return {metric["name"]: metric for metric in found}
+
+
+@pytest.mark.parametrize(("minutes", "announced"), [("10", True), ("null", False)])
+def test_with_time_enough_nothing_is_left_out(minutes, announced, data, tmp_path, capsys):
+    found, said = summary(tmp_path / "run", data, minutes), capsys.readouterr().out
+    assert {name.rpartition("/")[2] for name in found} >= METRICS
+    assert {name.rpartition("/")[0] for name in found} == {"", "raw", "pca", "untrained", "patches"}
+    assert all(metric["value"] is not None for metric in found.values())
+    assert {metric["protocol"]["step"] for metric in found.values()} == {8}  # the report and a card ask for it
+    assert "left out:" not in said
+    inputs = data.test.inputs(slice(None))
+    for name, method in (("", tiny.method(seed=5)), ("untrained/", tiny.method())):  # the latter as the configuration says
+        rank = effective_rank(method.features(inputs)).value
+        assert found[f"{name}effective_rank"]["value"] == pytest.approx(rank, rel=1e-4)
+    line = "evaluation    at most 10 minutes (log.evaluate_minutes); metrics that do not fit are left out and named"
+    assert (line in said) == announced
+    assert not announced or said.index(line) < said.index("fitted to 120 training samples")
+
+
+def test_without_time_every_metric_is_left_out_and_named(data, tmp_path, capsys):
+    found, said = summary(tmp_path / "run", data, "1e-9"), capsys.readouterr().out
+    assert {metric["value"] for metric in found.values()} == {None}
+    assert {metric["protocol"]["caution"] for metric in found.values()} == {OUT.format(1e-9)}
+    assert "at most 1e-09 minutes (log.evaluate_minutes)" in said
+    first, patches = (line for line in said.splitlines() if line.startswith("–"))
+    assert {*first.removeprefix("– ").partition(":")[0].split(", ")} == METRICS
+    assert patches == f"– patches: {OUT.format(1e-9)}"
+
+
+def test_the_budget_runs_while_features_are_made(data, tmp_path, monkeypatch):
+    clock, made = [0.0], summaries.representations
+
+    def slow(*arguments, **keywords):
+        clock[0] += 61.0
+        return made(*arguments, **keywords)
+
+    monkeypatch.setattr(summaries, "representations", slow)
+    monkeypatch.setattr(budgets, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    found = summary(tmp_path / "run", data, "1")
+    assert {metric["value"] for metric in found.values()} == {None}
