@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sao.core import distributed
-from sao.networks.batchnorm import BatchNorm
 from sao.networks.cpu import portable
+from sao.networks.layers import BatchNorm
 
 BATCH = 7  # so that the shares differ in size
 
