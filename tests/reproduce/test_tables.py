@@ -89,6 +89,7 @@ def test_curves_show_how_each_row_came_about(ablation, tmp_path):
     unvalidated = runs_of(table, table.rows, ["digits"], [0], options, tmp_path)[0]
     unvalidated.folder.mkdir()
     (unvalidated.folder / "config.yaml").touch()
+    (unvalidated.folder / "sao-run.json").write_text('{"sao": "0.2", "format": 3}')
     (unvalidated.folder / "metrics.jsonl").write_text('{"step": 3, "time/seconds": 1.0}\n')
     write_curves([unvalidated], tmp_path / "curves.png")
     assert not (tmp_path / "curves.png").exists(), "nothing to show"
