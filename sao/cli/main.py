@@ -161,6 +161,7 @@ def _add_use(command: AddCommand) -> None:
     export.add_argument("-o", "--output", required=True, help="NAME.onnx, NAME.pt2 (torch.export), or a folder")
     export.add_argument("--generator", action="store_true", help="the generator instead of the encoder")
     export.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
+    export.add_argument("--any-size", action="store_true", help="take uint8 images of any size, and prepare them in the file")
     export.add_argument("--data", help="what to check the file on (default: held-out samples of the run)")
 
     ship = command("ship", "write a small copy of a run to give away: what embed, cluster and sample read, and a model card")
@@ -186,6 +187,11 @@ def _add_study(command: AddCommand) -> None:
         help="leave out the comparison with a literal arrangement of the step, which is there for the paper's method alone",
     )
     bench.add_argument("--json", action="store_true", help="for machines instead of people")
+
+    cache = command("cache", "show what decoded images are kept, or remove them; they are made again when they are needed")
+    cache.add_argument("--clear", action="store_true", help="remove them, and nothing that sao did not write")
+    cache.add_argument("--older-than", type=float, metavar="DAYS", help="with --clear: only those that were made before")
+    cache.set_defaults(computes=False)
 
     command("doctor", "check what is installed and whether training works, with a remedy for what does not")
 

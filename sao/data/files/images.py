@@ -25,6 +25,7 @@ from sao.data.files.decode import (
     decode_chunk,
     digest,
     digest_chunk,
+    formats,
     inspect_chunk,
     read,
 )
@@ -164,6 +165,8 @@ def _prefix(source: Source, options: ReadOptions) -> str:
     facts = [FORMAT_VERSION, PIL.__version__, options.size, options.channels, options.fit]
     if options.crop is not None:
         facts.append(f"frames {FRAME}")
+    if "HEIF" in formats():  # what could not be read before it was installed can be read now
+        facts.append("HEIF")
     facts.append([entry.size for entry in source.entries])
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest() + "-"
 

@@ -210,6 +210,14 @@ def source_or_kind(path: Path, exclude: Path | None = None) -> Source | Literal[
     raise InputError(f"{where} is not data of a known kind: give a folder, .zip, .tar, .npy, .npz, .csv, .parquet or an image")
 
 
+def image_files(path: Path, exclude: Path | None = None) -> dict[str, str]:
+    """The image files of a folder or a list, by the names of their samples."""
+    held = source_or_kind(path, exclude)
+    if not isinstance(held, Folder | PathList):
+        raise InputError(f"{printable(str(path))} is no folder of image files, so there are none to copy: give one")
+    return held.files
+
+
 def shard_paths(path: str | os.PathLike[str]) -> list[Path] | None:
     """The files that a pattern such as shards/{000..127}.tar names, as WebDataset and the shell write it, in order.
 

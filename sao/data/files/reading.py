@@ -51,6 +51,11 @@ class Source:
     def load(self) -> Iterator[Loaded]:
         yield from self._paths
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The path of each entry, by its name as it is printed."""
+        return {printable(entry.name): path for entry, path in zip(self.entries, self._paths, strict=True)}
+
     def digest(self) -> bytes | None:
         """A digest of all contents if one is cheaper than reading every file, else None."""
         return None
