@@ -30,6 +30,7 @@ class Parser(argparse.ArgumentParser):
 MANIFOLDS = ("spectral", "umap")
 RUN = "folder of a trained run"
 DATA = "a path or a data set's name, as for sao train --data"
+LABELS = "a table of name,label: labels by the path inside the folder, or by a file name that is there once"
 SEED = "of what is drawn at random (default: 0)"
 FEATURE = "backbone: what the network learnt (the default); embedding: what the objective sees"
 FEATURES = ("backbone", "embedding", "layers")
@@ -75,6 +76,7 @@ def _add_learning(command: AddCommand) -> None:
     train.add_argument(
         "--start-from", metavar="NAME|RUN", help="begin with the weights of a run, or of a model that comes with sao"
     )
+    train.add_argument("--labels", metavar="L.csv", help=LABELS)
     train.add_argument("--no-labels", action="store_true", help="do not look at labels, not even for evaluation")
     train.add_argument("--strict", action="store_true", help="stop at the first unreadable item")
     train.add_argument("--keep", help="how many checkpoints to keep")
@@ -99,6 +101,7 @@ def _add_use(command: AddCommand) -> None:
     evaluate.add_argument("run", metavar="RUN", nargs="?", help=RUN)
     evaluate.add_argument("--features", metavar="F.npz", help="x_train, y_train, x_test, y_test instead of a run")
     evaluate.add_argument("--data", help="other labelled data than the run's, prepared as the run's was")
+    evaluate.add_argument("--labels", metavar="L.csv", help=LABELS)
     evaluate.add_argument("--rows", default="10000", help="at most so many samples of each split, or all (default: 10000)")
     evaluate.add_argument("--budget", default="10", help="minutes for the metrics, or none (default: 10)")
     evaluate.add_argument("--metrics", help="comma-separated names (default: all that the data allows)")
@@ -144,6 +147,7 @@ def _add_use(command: AddCommand) -> None:
 
     report = command("report", "one HTML page of a run, or of several side by side: metrics, curves, samples, map, clusters")
     report.add_argument("runs", metavar="RUN", nargs="+", help="folders of trained runs")
+    report.add_argument("--labels", metavar="L.csv", help=LABELS)
     report.add_argument("-o", "--output", help="HTML file (default: RUN/report.html; of several runs report.html)")
     report.add_argument("--points", type=int, default=5000, help="held-out samples on the map (default: 5000, at most 20000)")
     report.add_argument("--layout", choices=("tsne", "umap"), default="tsne", help="of the map (default: tsne)")

@@ -66,7 +66,9 @@ def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method
     check_batch(config, len(dataset.train))
 
     def build() -> Method:
-        return config.build_method(dataset.train.shape, len(dataset.train), dataset.classes)
+        method = config.build_method(dataset.train.shape, len(dataset.train), dataset.classes)
+        _check_labels(method, dataset.train)
+        return method
 
     if _largest_size(config) <= LARGE_SIZE:
         return build().to(device)
@@ -75,6 +77,12 @@ def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method
         return build().to(device)
     except (RuntimeError, MemoryError, OverflowError) as error:  # more bytes than there are, or than a number can say
         raise InputError(f"these networks cannot be built: {str(error).splitlines()[0]}; make them smaller") from None
+
+
+def _check_labels(method: Method, samples: Samples) -> None:
+    missing = 0 if samples.labels is None else int((samples.labels < 0).sum())
+    if method.needs_labels and missing:
+        raise InputError(f"this method learns from labels, and {missing} of {len(samples)} training samples have none")
 
 
 def _largest_size(config: Config) -> int:

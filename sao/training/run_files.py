@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 10.0  # for another process that is just replacing the run
 
 _STEP = r"step-\d{8,}"
 _CHECKPOINT = rf"(checkpoints|steadiest)/({_STEP}|{UNFINISHED}|\.writing-\d{{8,}}-\d+)"  # some by earlier versions
-_FIRST = r"sao-run\.json|config\.yaml|data\.json|skipped\.tsv|launch\.txt"  # what a run begins with
+_FIRST = r"sao-run\.json|config\.yaml|data\.json|skipped\.tsv|launch\.txt|labels\.csv"  # what a run begins with
 _FILES = re.compile(
     rf"({re.escape(WRITING)}/)?({_FIRST})"
     r"|metrics\.jsonl|log\.txt|lock|eval\.json|report\.html|estimator\.(json|safetensors)"

@@ -21,6 +21,7 @@ from sao.core import distributed
 from sao.data.dataset import Dataset
 from sao.data.files.open import Opened
 from sao.data.files.reading import Readable
+from sao.data.labels import read_labels
 from sao.errors import InputError, printable, typed
 from sao.methods import Method
 from sao.runtime import launch as processes
@@ -34,7 +35,7 @@ from sao.training.log import FolderGone, Log, check_tensorboard
 from sao.training.loop import Diverged, Interrupted, new_method, train
 from sao.training.model import Model
 from sao.training.other_runs import begin, with_other_runs
-from sao.training.run_data import check_apart, facts_of, open_config_data, open_object, open_run_data
+from sao.training.run_data import LABELS, check_apart, facts_of, open_config_data, open_object, open_run_data
 from sao.training.run_folder import DataFacts, Run, check_free
 from sao.training.summary import print_summary
 
@@ -186,6 +187,8 @@ def _create(out: Path, config: Config, opened: Opened, overwrite: bool, method: 
     others = {}
     if (launch := processes.launch_id()) is not None:
         others[LAUNCH] = launch
+    if config.data.label_file is not None:
+        others[LABELS] = read_labels(config.data.label_file).text
     if opened.skipped:
         others[SKIPPED] = tsv_text((item.name, item.reason) for item in opened.skipped)
     run = Run.create(out, config, facts_of(opened), overwrite, others)

@@ -29,7 +29,20 @@ from sao.data.files.decode import (
     inspect_chunk,
     read,
 )
-from sao.data.files.reading import FRAME, Entry, Found, ReadOptions, Skipped, Source, Splits, codes_and_names, first_of, inside
+from sao.data.files.reading import (
+    FRAME,
+    LINKED_FOLDER,
+    Entry,
+    Found,
+    ReadOptions,
+    Skipped,
+    Source,
+    Splits,
+    codes_and_names,
+    first_of,
+    inside,
+    links_said,
+)
 from sao.data.files.workers import map_in_order
 from sao.data.split import Layout, labels_or_note, layout_of
 from sao.errors import InputError, printable
@@ -90,7 +103,7 @@ class Folder(Source):
         except (OSError, ValueError) as error:
             return Failure(f"cannot be read: {getattr(error, 'strerror', None) or error}")
         if stat.S_ISDIR(status.st_mode):
-            return Failure("a link to a folder; only links to files are followed")
+            return Failure(LINKED_FOLDER)
         return (path, status.st_size) if stat.S_ISREG(status.st_mode) else Failure("not a regular file")
 
 
@@ -132,7 +145,9 @@ def read_images(source: Source, options: ReadOptions) -> Found:
     else:
         layout = _given_layout(source, usable, options.use_labels)
     classes = codes_and_names(layout.labels, [printable(name) for name in names])
-    return Found(Images(stored.pixels, *classes, frames), layout.splits, skipped, stored.facts["notes"] + layout.notes)
+    links = links_said(options.where, source.skipped)
+    notes = stored.facts["notes"] + layout.notes + ([links] if links else [])
+    return Found(Images(stored.pixels, *classes, frames), layout.splits, skipped, notes)
 
 
 def _given_layout(source: Source, usable: np.ndarray, use_labels: bool) -> Layout:
@@ -244,6 +259,8 @@ def _skipped(source: Source, failed: dict[int, str]) -> list[Skipped]:
 
 
 def _nothing_usable(options: ReadOptions, skipped: list[Skipped]) -> InputError:
+    if links := links_said(options.where, skipped):
+        return InputError(f"{options.where} has no usable image: {links}")
     return InputError(f"{options.where} has no usable image{first_of(skipped)}: give PNG, JPEG, WebP, BMP, TIFF or GIF files")
 
 

@@ -38,6 +38,7 @@ class Opened:
     skipped: list[Skipped]
     notes: list[str]
     standardiser: Standardiser | None = None
+    labelled: str | None = None  # of a table of labels: how many of the samples it names
 
 
 def open_data(
