@@ -137,12 +137,18 @@ def _add_use(command: AddCommand) -> None:
     embed.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
 
     cluster = command("cluster", "group data, and show each group's most central images")
-    cluster.add_argument("run", metavar="RUN", help=RUN)
-    cluster.add_argument("data", metavar="DATA", help=DATA)
+    cluster.add_argument("run", metavar="RUN", nargs="?", help=RUN)
+    cluster.add_argument("data", metavar="DATA", nargs="?", help=DATA)
+    cluster.add_argument("--features", metavar="F.npz", dest="features", help="features and names, instead of RUN and DATA")
     cluster.add_argument("-k", required=True, help="number of clusters, or auto to have one proposed")
     cluster.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
     cluster.add_argument("--manifold", choices=MANIFOLDS, help="clusters along the manifold instead of k-means")
     cluster.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
+    cluster.add_argument(
+        "--names", metavar="L.csv", help="a table of name,label: a group is called what most of its members are"
+    )
+    cluster.add_argument("--copy-to", metavar="DIR", help="copy the images into a folder for each group")
+    cluster.add_argument("--link", action="store_true", help="with --copy-to: links instead of copies")
     cluster.add_argument("--seed", type=int, default=0, help=SEED)
 
     report = command("report", "one HTML page of a run, or of several side by side: metrics, curves, samples, map, clusters")

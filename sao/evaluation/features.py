@@ -75,3 +75,14 @@ def load_labelled_features(
         f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}: name the arrays x_train, y_train, x_test, y_test, "
         "or features and labels"
     )
+
+
+def named_features(path: Path) -> tuple[np.ndarray, list[str]]:
+    """Features (n, d) of an .npz, with their names as `sao embed` wrote them; else they are numbered."""
+    train, test = load_features(path)
+    parts = [train] if test is None else [train, test]
+    values = np.concatenate([part.values.float().numpy() for part in parts])
+    names = read_npz(path, ("names",)).get("names") if test is None else None
+    if names is not None and len(names) != len(values):
+        raise InputError(f"{path} has {len(names)} names for {len(values)} features: give one for each")
+    return values, list(map(str, names if names is not None else range(len(values))))

@@ -160,6 +160,8 @@ def sync_all(folder: Path) -> None:
     """
     mode = folder.stat().st_mode
     for path in walk(folder):
+        if path.is_symlink():
+            continue  # its folder holds it
         if path.is_dir():
             sync(path)
         else:
