@@ -80,6 +80,7 @@ def _add_learning(command: AddCommand) -> None:
     train.add_argument("--no-labels", action="store_true", help="do not look at labels, not even for evaluation")
     train.add_argument("--strict", action="store_true", help="stop at the first unreadable item")
     train.add_argument("--keep", help="how many checkpoints to keep")
+    train.add_argument("--why", action="store_true", help="print what was found in the data, and the reason of each choice")
     train.add_argument("--dry-run", action="store_true", help="make two steps and price the whole run on this machine")
 
     resume = command("resume", "go on with a run that was stopped or killed, or for longer", options=True)

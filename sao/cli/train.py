@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> int:
 
             return exit_code(lambda: price_run(config, given if automatic else None))
         out = Path(f"runs/{_name(arguments)}" if arguments.out is None else arguments.out)
-        return exit_code(lambda: start(config, out, arguments.overwrite, given if automatic else None))
+        return exit_code(lambda: start(config, out, arguments.overwrite, given if automatic else None, why=arguments.why))
 
 
 def _config(arguments: Namespace) -> Config:

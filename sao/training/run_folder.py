@@ -21,7 +21,7 @@ from sao.training.data_place import place_of, with_data_found
 from sao.training.run_files import LOCK, MARK, WRITING, foreign_file, new_run, read_mark, run_lock, settle
 
 FORMAT = 3  # of a run folder; version 0.2 wrote 2, version 0.1 no number
-CONFIG, FACTS = "config.yaml", "data.json"
+CONFIG, FACTS, SUMMARY = "config.yaml", "data.json", "summary.json"
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,11 @@ class Run:
     @property
     def evaluations(self) -> Path:
         return self.folder / "eval"
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the table after the last step was made."""
+        return (self.evaluations / SUMMARY).exists()
 
     @property
     def metrics(self) -> Path:

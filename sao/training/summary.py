@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 from sao.config import Config
-from sao.data.dataset import Dataset
+from sao.data.dataset import Dataset, Images
 from sao.data.files.objects import IN_MEMORY
 from sao.data.labels import with_class_for_unlabelled
 from sao.errors import typed
@@ -58,8 +58,20 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
     if config.data.source == IN_MEMORY:  # no command can name it
         log.say(f"next          sao.load({str(run.folder)!r}).embed(data)")
         return
-    log.say(f"next          {typed('eval', run.folder)}")
-    log.say(f"              {typed('embed', run.folder, config.data.source, '-o', 'features.npz')}")
+    for place, command in enumerate(_next_commands(run, config.data.source, dataset)):
+        log.say(f"{'' if place else 'next':14}{command}")
+
+
+def _next_commands(run: Run, source: str, dataset: Dataset) -> list[str]:
+    """With an image of the folder as an example of what to search for."""
+    found = [
+        typed("cluster", run.folder, source, "-k", "auto", "-o", f"{run.folder}-groups"),
+        typed("embed", run.folder, source, "-o", "features.npz"),
+    ]
+    names = dataset.test.names
+    if isinstance(dataset.test, Images) and names and Path(source).is_dir():
+        found.insert(0, typed("search", run.folder, Path(source) / names[0], "--in", source))
+    return found
 
 
 def rows_said(found: Evaluation, samples: int) -> str:
