@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> None:
 
 
 def _said(count: int, size: int) -> str:
-    return f"{_entries(count)}, {size / 1e9:.2f} GB"
+    return f"{_entries(count)}, " + (f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB")
 
 
 def _entries(count: int) -> str:

@@ -70,9 +70,8 @@ class LabelFile:
     def _note(self, samples: int, labelled: int, classes: int, unknown: list[str], ambiguous: int) -> str:
         against = f", {self.contradicted} of them with different labels and left out" if self.contradicted else ""
         parts = [
-            f"{self.where}: {labelled} of {samples} samples have a label, of {_counted(classes, 'class', 'classes')}, "
-            "used for evaluation only",
-            samples > labelled and f"{samples - labelled} without one are for training alone",
+            f"{self.where}: {labelled} of {samples} samples have a label, of {_counted(classes, 'class', 'classes')}",
+            samples > labelled and f"{samples - labelled} have none",
             unknown and f"{_counted(len(unknown), 'name is', 'names are')} unknown (the first: {printable(unknown[0])})",
             ambiguous and f"{_counted(ambiguous, 'file name is', 'file names are')} in several folders: write their paths",
             self.repeated and f"{_counted(self.repeated, 'name comes', 'names come')} more than once{against}",

@@ -30,7 +30,7 @@ def cache(tmp_path, monkeypatch):
 def test_it_shows_what_is_kept(cache, capsys):
     assert main(["cache"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"{cache} (SAO_CACHE): 2 entries, 0.00 GB\n")
+    assert said.startswith(f"{cache} (SAO_CACHE): 2 entries, 0.0 MB\n")
     assert "12 images of 8x8, grey" in said
     assert "unfinished" in said
     assert "thesis" not in said
@@ -48,7 +48,7 @@ def test_it_clears_what_sao_wrote_and_nothing_else(cache, capsys):
     left = sorted(str(path.relative_to(cache)) for path in cache.rglob("*") if path.is_file())
     assert left == [f"{'0' * 16}-{'0' * 32}/thesis.txt", "datasets/mnist.npz"]
     assert main(["cache"]) == 0
-    assert "0 entries, 0.00 GB" in capsys.readouterr().out
+    assert "0 entries, 0.0 MB" in capsys.readouterr().out
 
 
 def test_a_cache_that_is_not_there_is_empty(tmp_path, monkeypatch, capsys):

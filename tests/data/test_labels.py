@@ -26,7 +26,7 @@ def test_one_line_counts_what_was_not_used():
     found = parsed_labels(text, "l.csv").assign(NAMES)
     assert found.codes.tolist() == [0, -1, -1, -1]
     assert found.note == (
-        "l.csv: 1 of 4 samples have a label, of 1 class, used for evaluation only; 3 without one are for training alone; "
+        "l.csv: 1 of 4 samples have a label, of 1 class; 3 have none; "
         "1 name is unknown (the first: nowhere.png); 1 file name is in several folders: write their paths; "
         "2 names come more than once, 1 of them with different labels and left out"
     )
