@@ -231,7 +231,7 @@ def test_printed_commands_can_be_pasted(made, tmp_path, capsys):
     shutil.copy(made.parent / "data.npz", data)
     assert main(["train", "digits", "--data", str(data), "--out", str(run), *SMALL]) == 0
     said = capsys.readouterr().out
-    assert f"sao eval '{run}'" in said
+    assert f"sao cluster '{run}'" in said
     assert f"sao embed '{run}' '{data}' -o features.npz" in said
     assert f"`sao resume '{run}'`" in refused(["train", "--out", str(run)], capsys)
 

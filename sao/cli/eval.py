@@ -2,6 +2,7 @@
 
 import re
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from sao.errors import InputError, printable
 
 if TYPE_CHECKING:
     from sao.data.dataset import Dataset
+    from sao.data.labels import LabelFile
     from sao.evaluation import Metric
     from sao.evaluation.budget import Budget
     from sao.evaluation.evaluator import Evaluation, Plan
@@ -24,6 +26,7 @@ def run(arguments: Namespace) -> None:
         raise InputError("give a run, or --features F.npz, one of the two")
     if arguments.data is not None and arguments.run is None:
         raise InputError("--data is for a run: a file of features holds its own")
+    labels = _labels(arguments.labels)
     if arguments.pretrained is not None and (arguments.run is None or arguments.metrics is not None):
         raise InputError("--pretrained is a row beside all baselines of a run: leave out --features and --metrics")
     names = None if arguments.metrics is None else [name.strip() for name in arguments.metrics.split(",") if name.strip()]
@@ -33,7 +36,7 @@ def run(arguments: Namespace) -> None:
 
     if arguments.features is not None:
         with processes.joined("cpu"):
-            processes.main_only(lambda: _evaluate_file(Path(arguments.features), names, rows, arguments))
+            processes.main_only(lambda: _evaluate_file(Path(arguments.features), names, rows, labels, arguments))
         return
     from sao.models import run_folder
     from sao.training.run_folder import Run
@@ -45,16 +48,20 @@ def run(arguments: Namespace) -> None:
         raise InputError(f"nothing is written into {arguments.run}: give -o FILE.json for the numbers")
     train = run.config.train
     with processes.joined(train.device, train.timeout_seconds):
-        _evaluate_run(run, names, rows, arguments)
+        _evaluate_run(run, names, rows, labels, arguments)
 
 
-def _evaluate_file(path: Path, names: list[str] | None, rows: int | None, arguments: Namespace) -> None:
-    from sao.evaluation import load_features
+def _evaluate_file(
+    path: Path, names: list[str] | None, rows: int | None, labels: "LabelFile | None", arguments: Namespace
+) -> None:
     from sao.evaluation.evaluator import LEARNT, chosen_rows
+    from sao.evaluation.features import load_labelled_features
 
     target = None if arguments.output is None else Path(arguments.output)
     before = _before(target)
-    parts = load_features(path)
+    parts, note = load_labelled_features(path, labels)
+    if note is not None:
+        print(note)
     samples = len(parts[0])
     train, test = (
         None if part is None else part.select(chosen_rows(len(part), part.labels, rows, arguments.seed)) for part in parts
@@ -65,7 +72,9 @@ def _evaluate_file(path: Path, names: list[str] | None, rows: int | None, argume
     _report(found, samples, found.metrics, [], target, None, before, arguments.verbose)
 
 
-def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, arguments: Namespace) -> None:
+def _evaluate_run(
+    run: "Run", names: list[str] | None, rows: int | None, labels: "LabelFile | None", arguments: Namespace
+) -> None:
     """Processes share the work of embedding; the metrics, which look at all features at once, are the first one's."""
     import sao
     from sao.evaluation.evaluator import representations, weights_used
@@ -77,12 +86,14 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
     target = Path(arguments.output or _default_file(run, model.step, arguments))
     before = processes.main_only(lambda: _before(target, run))
     other = pretrained(arguments.pretrained or "auto", model.facts.shape) if names is None else None
-    dataset = _data(run, model, arguments.data)
+    dataset = _data(run, model, arguments.data, labels)
     method = model.method_for(arguments.feature)
     facts: dict[str, Any] = {"weights": weights_used(method, arguments.weights)}
     facts |= {"run": str(run.folder.resolve()), "step": model.step}  # however the command named it
     if arguments.data is not None:
         facts["data"] = str(Path(arguments.data).resolve()) if Path(arguments.data).exists() else arguments.data
+    if labels is not None:
+        facts["labels"] = str(Path(arguments.labels).resolve())
     of_features = None if names is None else [name for name in names if name not in GENERATION]
     plan, pairs = _plan(of_features, rows, arguments), None
     budget = _begun(plan) if names is None or of_features else None
@@ -113,15 +124,17 @@ def _evaluate_run(run: "Run", names: list[str] | None, rows: int | None, argumen
     processes.main_only(measure)
 
 
-def _data(run: "Run", model: "Model", other: str | None) -> "Dataset":
+def _data(run: "Run", model: "Model", other: str | None, labels: "LabelFile | None") -> "Dataset":
     from sao.cli.inputs import open_split_for
     from sao.core import distributed
     from sao.runtime import launch as processes
-    from sao.training.run_data import open_run_data
+    from sao.training.run_data import open_run_data, with_labels
 
     if other is None:
-        return open_run_data(run)[1].dataset
-    opened = processes.node_first(lambda: open_split_for(model, other))
+        opened = replace(open_run_data(run)[1], notes=[])  # said when the run began
+    else:
+        opened = processes.node_first(lambda: open_split_for(model, other))
+    opened = opened if labels is None else with_labels(opened, labels)
     for note in opened.notes if distributed.is_main() else []:
         print(printable(note))
     return opened.dataset
@@ -129,12 +142,13 @@ def _data(run: "Run", model: "Model", other: str | None) -> "Dataset":
 
 def _plan(names: list[str] | None, rows: int | None, arguments: Namespace) -> "Plan":
     """Everything that the data allows; or what was asked for, and an error where the data does not allow it."""
-    from sao.evaluation.evaluator import Plan
+    from sao.evaluation.evaluator import FEW, Plan
     from sao.evaluation.manifold import check_algorithm
 
     check_algorithm(arguments.manifold)
     asked = None if names is None else tuple(names)
-    return Plan(asked, rows, strict=names is not None, manifold=arguments.manifold, minutes=_minutes(arguments.budget))
+    strict, minutes = names is not None, _minutes(arguments.budget)
+    return Plan(asked, rows, strict=strict, manifold=arguments.manifold, minutes=minutes, few=FEW)
 
 
 def _begun(plan: "Plan") -> "Budget":
@@ -171,12 +185,14 @@ def _report(
 ) -> None:
     """The table, the file and the sentence."""
     from sao.evaluation import as_grid, as_protocols, as_table, merged, write_json
-    from sao.training.summary import rows_said
+    from sao.training.summary import intervals_said, rows_said
 
     metrics = [*of_features, *generated]
     if found is not None:
         print(rows_said(found, samples))
         print(as_grid(of_features))
+        if intervals := intervals_said(found):
+            print(intervals)
     if generated:
         print(as_table(generated, ("n_real", "n_fake")))
     if verbose:
@@ -225,7 +241,18 @@ def _default_file(run: "Run", step: int, arguments: Namespace) -> Path:
     name = f"step-{step:08d}-{arguments.feature}-{arguments.weights}"
     if arguments.data is not None:
         name += "-on-" + re.sub(r"[^A-Za-z0-9.]+", "_", Path(arguments.data).resolve().name)
+    if arguments.labels is not None:
+        name += ("_" if arguments.data is not None else "-on-") + re.sub(r"[^A-Za-z0-9.]+", "_", Path(arguments.labels).name)
     return run.evaluations / f"{name}.json"
+
+
+def _labels(given: str | None) -> "LabelFile | None":
+    """Read before anything is computed."""
+    if given is None:
+        return None
+    from sao.data.labels import read_labels
+
+    return read_labels(given)
 
 
 def _rows(given: str) -> int | None:

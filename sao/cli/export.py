@@ -21,9 +21,19 @@ SECONDS = 1.0  # for which each is timed
 
 def run(arguments: Namespace) -> None:
     target = Path(arguments.output)
-    from sao.export import PLAIN_FILES, check_can_write, whole_encoder, whole_generator, write
+    from sao.export import (
+        PLAIN_FILES,
+        against_sao,
+        check_can_write,
+        in_several_sizes,
+        whole_encoder,
+        whole_generator,
+        write,
+    )
 
-    check_can_write(target)
+    check_can_write(target, arguments.any_size)
+    if arguments.any_size and arguments.generator:
+        raise InputError("--any-size is for the encoder: a generator takes no images")
     if target.suffix == "":
         writable_folder(target, arguments.overwrite, PLAIN_FILES)
     else:
@@ -35,7 +45,7 @@ def run(arguments: Namespace) -> None:
         whole, inputs = whole_generator(model), _latents(model)
         said = f"{CHECKED} latents"
     else:
-        whole = whole_encoder(model, arguments.feature)
+        whole = whole_encoder(model, arguments.feature, arguments.any_size)
         inputs, said = _samples(model, arguments.run, arguments.data)
     what = (
         f"generator of a {model.config.method.name} run"
@@ -43,10 +53,20 @@ def run(arguments: Namespace) -> None:
         else f"encoder of a {model.config.method.name} run"
     )
     described = f"The {what} at step {model.step}, written by sao {__version__}."
-    difference, function = write(target, whole, inputs, described, arguments.overwrite)
-    form = "x".join(["n", *map(str, whole.example.shape[1:])])
+    if whole.preparation:
+        described += f"\n\nHow an image file becomes its input: {whole.preparation}."
+    given = in_several_sizes(inputs) if arguments.any_size else inputs
+    difference, function = write(target, whole, given, described, arguments.overwrite)
+    sizes = "hw" if arguments.any_size else ()
+    form = "x".join(["n", *sizes, *map(str, whole.example.shape[1 + len(sizes) :])])
     print(f"{whole.kind} of step {model.step} in {target}: {whole.input_name} ({form}, {inputs.dtype}) → {whole.output_name}")
+    said += f" in {len(given)} sizes" if arguments.any_size else ""
     print(f"agrees with the run on {said}: the largest difference is {difference:.1e} of the largest value")
+    if whole.preparation:
+        print(f"{'it prepares images' if arguments.any_size else 'prepare images'} so: {whole.preparation}")
+    place = arguments.data or (None if model.facts.place is None else model.facts.place[0])
+    if arguments.any_size and place is not None and (found := against_sao(model, arguments.feature, whole, function, place)):
+        print(found)
     there, here = _speed(function, inputs), _speed(whole.expected, inputs)
     print(f"speed here: the file {there:.0f} samples/s, sao {here:.0f} samples/s")
 

@@ -3,13 +3,14 @@
 import os
 import re
 import sys
+from dataclasses import replace
 
 import numpy as np
 
 from sao.data import named
-from sao.data.dataset import Dataset, Images, Samples, Standardiser, Vectors
+from sao.data.dataset import Dataset, Images, Samples, Standardiser, joined
 from sao.data.files.open import Opened, data_exists, open_data, open_for_embedding, open_path
-from sao.data.files.reading import Skipped
+from sao.data.files.reading import Skipped, skipped_said
 from sao.data.split import held_out_rows
 from sao.errors import InputError, printable
 from sao.training.bar import Bar
@@ -30,7 +31,8 @@ def open_with_splits(model: Model, data: str) -> tuple[Samples, list[str] | None
         opened = _named(model, data)
         _say(opened.notes, [])
         train, test = opened.dataset.train, opened.dataset.test
-        return _joined(train, test), ["train"] * len(train) + ["test"] * len(test)
+        names = [f"train {i}" for i in range(len(train))] + [f"test {i}" for i in range(len(test))]
+        return replace(joined(train, test), names=names), ["train"] * len(train) + ["test"] * len(test)
     _check_there(data)
     samples, skipped, notes = open_for_embedding(
         data,
@@ -52,7 +54,7 @@ def _splits_of(model: Model, data: str, samples: Samples) -> list[str] | None:
     about, place = model.config, model.facts.place
     if place is None or os.path.realpath(data) != os.path.realpath(place[0]):
         return None
-    labels = samples.labels if about.data.labels else None
+    labels = samples.labels if about.data.labels and about.data.label_file is None else None
     train, held_out = held_out_rows(len(samples), labels, about.data.held_out, about.seed)
     if len(train) != model.facts.samples:
         return None  # the data has changed since the run began
@@ -135,19 +137,5 @@ def _say(notes: list[str], skipped: list[Skipped]) -> None:
     """To people: what a command writes may go to another program."""
     for note in notes:
         print(printable(note), file=sys.stderr)
-    for item in skipped[:5]:
-        print(printable(f"skipped {item.name}: {item.reason}"), file=sys.stderr)
-    if len(skipped) > 5:
-        print(f"… and {len(skipped) - 5} more items were skipped", file=sys.stderr)
-
-
-def _joined(train: Samples, test: Samples) -> Samples:
-    names = [f"train {i}" for i in range(len(train))] + [f"test {i}" for i in range(len(test))]
-    labels = None
-    if train.labels is not None and test.labels is not None:
-        labels = np.concatenate([train.labels, test.labels])
-    if isinstance(train, Images) and isinstance(test, Images):
-        return Images(np.concatenate([train.pixels, test.pixels]), labels, names, train.class_names)
-    assert isinstance(train, Vectors)
-    assert isinstance(test, Vectors)
-    return Vectors(np.concatenate([train.rows, test.rows]), labels, names, train.class_names)
+    if skipped:
+        print(printable(skipped_said(skipped)), file=sys.stderr)

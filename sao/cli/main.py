@@ -30,6 +30,7 @@ class Parser(argparse.ArgumentParser):
 MANIFOLDS = ("spectral", "umap")
 RUN = "folder of a trained run"
 DATA = "a path or a data set's name, as for sao train --data"
+LABELS = "a table of name,label: labels by the path inside the folder, or by a file name that is there once"
 SEED = "of what is drawn at random (default: 0)"
 FEATURE = "backbone: what the network learnt (the default); embedding: what the objective sees"
 FEATURES = ("backbone", "embedding", "layers")
@@ -75,9 +76,11 @@ def _add_learning(command: AddCommand) -> None:
     train.add_argument(
         "--start-from", metavar="NAME|RUN", help="begin with the weights of a run, or of a model that comes with sao"
     )
+    train.add_argument("--labels", metavar="L.csv", help=LABELS)
     train.add_argument("--no-labels", action="store_true", help="do not look at labels, not even for evaluation")
     train.add_argument("--strict", action="store_true", help="stop at the first unreadable item")
     train.add_argument("--keep", help="how many checkpoints to keep")
+    train.add_argument("--why", action="store_true", help="print what was found in the data, and the reason of each choice")
     train.add_argument("--dry-run", action="store_true", help="make two steps and price the whole run on this machine")
 
     resume = command("resume", "go on with a run that was stopped or killed, or for longer", options=True)
@@ -99,6 +102,7 @@ def _add_use(command: AddCommand) -> None:
     evaluate.add_argument("run", metavar="RUN", nargs="?", help=RUN)
     evaluate.add_argument("--features", metavar="F.npz", help="x_train, y_train, x_test, y_test instead of a run")
     evaluate.add_argument("--data", help="other labelled data than the run's, prepared as the run's was")
+    evaluate.add_argument("--labels", metavar="L.csv", help=LABELS)
     evaluate.add_argument("--rows", default="10000", help="at most so many samples of each split, or all (default: 10000)")
     evaluate.add_argument("--budget", default="10", help="minutes for the metrics, or none (default: 10)")
     evaluate.add_argument("--metrics", help="comma-separated names (default: all that the data allows)")
@@ -134,16 +138,23 @@ def _add_use(command: AddCommand) -> None:
     embed.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
 
     cluster = command("cluster", "group data, and show each group's most central images")
-    cluster.add_argument("run", metavar="RUN", help=RUN)
-    cluster.add_argument("data", metavar="DATA", help=DATA)
+    cluster.add_argument("run", metavar="RUN", nargs="?", help=RUN)
+    cluster.add_argument("data", metavar="DATA", nargs="?", help=DATA)
+    cluster.add_argument("--features", metavar="F.npz", dest="features", help="features and names, instead of RUN and DATA")
     cluster.add_argument("-k", required=True, help="number of clusters, or auto to have one proposed")
     cluster.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
     cluster.add_argument("--manifold", choices=MANIFOLDS, help="clusters along the manifold instead of k-means")
     cluster.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
+    cluster.add_argument(
+        "--names", metavar="L.csv", help="a table of name,label: a group is called what most of its members are"
+    )
+    cluster.add_argument("--copy-to", metavar="DIR", help="copy the images into a folder for each group")
+    cluster.add_argument("--link", action="store_true", help="with --copy-to: links instead of copies")
     cluster.add_argument("--seed", type=int, default=0, help=SEED)
 
     report = command("report", "one HTML page of a run, or of several side by side: metrics, curves, samples, map, clusters")
     report.add_argument("runs", metavar="RUN", nargs="+", help="folders of trained runs")
+    report.add_argument("--labels", metavar="L.csv", help=LABELS)
     report.add_argument("-o", "--output", help="HTML file (default: RUN/report.html; of several runs report.html)")
     report.add_argument("--points", type=int, default=5000, help="held-out samples on the map (default: 5000, at most 20000)")
     report.add_argument("--layout", choices=("tsne", "umap"), default="tsne", help="of the map (default: tsne)")
@@ -161,6 +172,7 @@ def _add_use(command: AddCommand) -> None:
     export.add_argument("-o", "--output", required=True, help="NAME.onnx, NAME.pt2 (torch.export), or a folder")
     export.add_argument("--generator", action="store_true", help="the generator instead of the encoder")
     export.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
+    export.add_argument("--any-size", action="store_true", help="take uint8 images of any size, and prepare them in the file")
     export.add_argument("--data", help="what to check the file on (default: held-out samples of the run)")
 
     ship = command("ship", "write a small copy of a run to give away: what embed, cluster and sample read, and a model card")
@@ -186,6 +198,11 @@ def _add_study(command: AddCommand) -> None:
         help="leave out the comparison with a literal arrangement of the step, which is there for the paper's method alone",
     )
     bench.add_argument("--json", action="store_true", help="for machines instead of people")
+
+    cache = command("cache", "show what decoded images are kept, or remove them; they are made again when they are needed")
+    cache.add_argument("--clear", action="store_true", help="remove them, and nothing that sao did not write")
+    cache.add_argument("--older-than", type=float, metavar="DAYS", help="with --clear: only those that were made before")
+    cache.set_defaults(computes=False)
 
     command("doctor", "check what is installed and whether training works, with a remedy for what does not")
 

@@ -9,7 +9,7 @@ from sao.config import Config
 from sao.config.auto import choose_options
 from sao.data.dataset import Dataset, Frames, Images
 from sao.data.files.open import Opened
-from sao.data.files.reading import FRAME
+from sao.data.files.reading import FRAME, skipped_said
 from sao.errors import InputError
 from sao.report.price import report_seconds
 from sao.training import checkpoint
@@ -18,7 +18,7 @@ from sao.training.device import choose_device
 from sao.training.log import clock
 from sao.training.loop import check_batch
 from sao.training.run_data import open_config_data
-from sao.training.trainer import describe
+from sao.training.trainer import describe, described_data
 from sao.training.warm_start import take_weights, with_other_runs
 
 # (samples, size, channels, held out, classes) of the paper's data sets, to price a run where the data is not at hand.
@@ -30,7 +30,6 @@ KNOWN = {
     "mnist": (60_000, 28, 1, 10_000, 10),
     "fashion_mnist": (60_000, 28, 1, 10_000, 10),
 }
-SHOWN = 5  # skipped items
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,14 @@ def price_run(config: Config, automatic: Set[str] | None = None) -> None:
         config, reasons = choose_options(config, data.opened.dataset.train, automatic)
     for sentence in (*data.opened.notes, *reasons):
         print(sentence)
-    if skipped := data.opened.skipped:
-        named = "; ".join(f"{item.name}: {item.reason}" for item in skipped[:SHOWN])
-        print(f"{len(skipped)} items could not be used: {named}{'; …' if len(skipped) > SHOWN else ''}")
+    if data.opened.skipped:
+        print(skipped_said(data.opened.skipped))
     price = _price(config, data)
     for sentence in take_weights(price.step.trial.method, config, data.opened.dataset.train.shape).notes:
         print(sentence)
-    print(describe(config, data.opened, price.step.trial.method) if data.at_hand else price.note)
+    print(described_data(data.opened.dataset) if data.at_hand else price.note)
+    if data.at_hand:
+        print(describe(config, data.opened.dataset, price.step.trial.method))
     print(f"length      {price.steps} steps of {config.train.batch}: {_passes(config, price)} passes over the data")
     print(f"one step    {price.step.seconds:.3g} s{_learnt_from(price.step, config.train.batch)}")
     limit = config.log.evaluate_minutes

@@ -8,6 +8,7 @@ from sao.cli.output import warn, writable
 from sao.errors import InputError
 
 if TYPE_CHECKING:  # torch comes with it
+    from sao.data.labels import LabelFile
     from sao.report.build import Shown
     from sao.training.run_folder import Run
 
@@ -29,14 +30,16 @@ def run(arguments: Namespace) -> None:
     if arguments.layout == "umap":
         check_umap()
     writable(target)
+    from sao.data.labels import read_labels
     from sao.report.build import STAGES, asked_limits, write_report
     from sao.runtime.interrupt import interruptible
     from sao.training.log import Stages
 
+    labels = None if arguments.labels is None else read_labels(arguments.labels)
     limits = asked_limits(arguments.points, arguments.clusters, arguments.layout == "umap")
     stages = Stages("report", every=5.0, of=len(runs) * (1 + STAGES) + 1)
     try:
-        shown = [_opened(one, name, stages) for one, name in zip(runs, names_of(runs), strict=True)]
+        shown = [_opened(one, name, stages, labels) for one, name in zip(runs, names_of(runs), strict=True)]
         interruptible(lambda: write_report(target, shown, limits, stages))
     finally:
         stages.end()
@@ -53,9 +56,10 @@ def names_of(runs: "list[Run]") -> list[str]:
     return names
 
 
-def _opened(run: "Run", name: str, stages) -> "Shown":
+def _opened(run: "Run", name: str, stages, labels: "LabelFile | None" = None) -> "Shown":
     """A run whose data is gone is shown without its map."""
     import sao
+    from sao.data.labels import label_dataset, with_class_for_unlabelled
     from sao.report.build import Shown
     from sao.training.run_data import open_run_data
 
@@ -66,4 +70,7 @@ def _opened(run: "Run", name: str, stages) -> "Shown":
         dataset = open_run_data(run)[1].dataset
     except InputError as error:
         warn(f"the map of {name} is left out: {error}")
-    return Shown(run, model, dataset, name)
+    if dataset is not None and labels is not None:
+        dataset, note = label_dataset(dataset, labels)
+        warn(note)
+    return Shown(run, model, None if dataset is None else with_class_for_unlabelled(dataset), name)

@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> int:
 
             return exit_code(lambda: price_run(config, given if automatic else None))
         out = Path(f"runs/{_name(arguments)}" if arguments.out is None else arguments.out)
-        return exit_code(lambda: start(config, out, arguments.overwrite, given if automatic else None))
+        return exit_code(lambda: start(config, out, arguments.overwrite, given if automatic else None, why=arguments.why))
 
 
 def _config(arguments: Namespace) -> Config:
@@ -41,11 +41,14 @@ def _config(arguments: Namespace) -> Config:
         (arguments.source is not None, "data.source", arguments.source),
         (arguments.start_from is not None, "train.start_from", arguments.start_from),
         (arguments.keep is not None, "log.keep", arguments.keep),
+        (arguments.labels is not None, "data.label_file", arguments.labels),
         (arguments.no_labels, "data.labels", "false"),
         (arguments.strict, "data.strict", "true"),
     ):
         if given:
             options[key] = value
+    if arguments.labels is not None and arguments.no_labels:
+        raise InputError("--labels and --no-labels contradict each other: give one of them")
     if arguments.start_from == "":
         raise InputError("--start-from is empty: name a run folder, or a model that comes with sao")
     if arguments.out == "":

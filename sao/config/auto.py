@@ -30,12 +30,12 @@ LONG = 2 * 3600.0  # seconds; what takes longer deserves a word of advice
 FLOATS_KEPT = 24  # activations that a step holds for each channel and position of a residual block, all derivatives included
 
 
-def choose_options_and_time(config: Config, dataset: Dataset, given: Set[str]) -> tuple[Config, list[str]]:
-    """The configuration for a data set and this machine, and sentences to print; the last one says how long it will take."""
+def choose_options_and_time(config: Config, dataset: Dataset, given: Set[str]) -> tuple[Config, list[str], list[str]]:
+    """The configuration for a data set and this machine, the reasons of its choices, and how long it will take."""
     config, reasons = choose_options(config, dataset.train, given)
     if distributed.world_size() > 1:  # a step needs all processes, and only one of them chooses
-        return config, [*reasons, "auto: the time left is shown once the processes run"]
-    return config, [*reasons, *_time(config, dataset)]
+        return config, reasons, ["the time left is shown once the processes run"]
+    return config, reasons, _time(config, dataset)
 
 
 def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[Config, list[str]]:
@@ -253,7 +253,8 @@ def _choose_rhythm(choose, steps: int, generates: bool) -> None:
         + (", pictures every {}" if generates else "")
         + ", to fit the length",
         {
-            "log.evaluate_every": max(1, steps // 8),  # often enough to see that learning has slowed down
+            # Often enough to see that learning has slowed down, and for the time left to count them after a tenth of the run.
+            "log.evaluate_every": max(1, steps // 10),
             "log.checkpoint_every": max(1, min(500, steps // 8)),
             **pictures,
             "log.every": max(1, min(10, steps // 20)),
@@ -292,12 +293,10 @@ def _median_distance(samples: Samples, seed: int) -> float:
 def _time(config: Config, dataset: Dataset) -> list[str]:
     cost = step_cost(config, dataset)
     whole = cost.seconds * config.steps_for(len(dataset.train))
-    sentences = [
-        f"auto: about {clock(whole)} of training on this machine, because a step on this data takes {cost.seconds:.2g} s"
-    ]
+    sentences = [f"about {clock(whole)} on this machine ({cost.seconds:.2g} s a step)"]
     size = dataset.train.shape[-1]
     if whole > LONG and len(dataset.train.shape) == 3 and size > 16:
-        sentences.append(f"auto: --data.size {size // 2} would be faster; --dry-run says by how much")
+        sentences.append(f"--data.size {size // 2} would be faster, and --dry-run says by how much")
     return sentences
 
 

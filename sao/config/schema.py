@@ -41,6 +41,9 @@ class Data(Strict):
         description="training sees random crops of whole image files, of at least this share of the area; null: the squares",
     )
     labels: bool = Field(default=True, description="use labels, where there are any, for evaluation")
+    label_file: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="a table of name,label whose labels are used instead of those of folders; null: none"
+    )
     strict: bool = Field(default=False, description="stop at the first unreadable item instead of skipping it")
     held_out: Fraction = Field(default=0.1, description="fraction held out as the test set where a source has none of its own")
 

@@ -14,6 +14,7 @@ from sao.errors import InputError
 IN_MEMORY_BYTES = 512 * 2**20  # what is copied without a second thought
 LARGEST_VALUE = 1e30  # beyond this the squares that standardising needs leave float range
 PAIRS_SAMPLED = 2000
+UNLABELLED = -1  # the class number of a sample without a label, where others have one
 
 
 # --- rows of an array that may be mapped from disk -----------------------------------------------------------------------
@@ -100,7 +101,7 @@ class Frames:
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """uint8 pixels (n, h, w, c), in memory, memory-mapped or an index of such; labels are for evaluation only.
+    """uint8 pixels (n, h, w, c), in memory, memory-mapped or an index of such; labels are for evaluation only, -1 is none.
 
     Where there are `frames`, a training step sees crops of them; everything else looks at the pixels.
     """
@@ -179,6 +180,19 @@ class Dataset:
     def classes(self) -> int | None:
         labels = self.train.labels
         return None if labels is None else int(labels.max()) + 1
+
+
+def joined(train: Samples, test: Samples) -> Samples:
+    """Both parts as one, with their labels where both have some."""
+    names = None if train.names is None or test.names is None else [*train.names, *test.names]
+    labels = None
+    if train.labels is not None and test.labels is not None:
+        labels = np.concatenate([train.labels, test.labels])
+    if isinstance(train, Images) and isinstance(test, Images):
+        return Images(np.concatenate([train.pixels[:], test.pixels[:]]), labels, names, train.class_names)
+    assert isinstance(train, Vectors)
+    assert isinstance(test, Vectors)
+    return Vectors(np.concatenate([train.rows, test.rows]), labels, names, train.class_names)
 
 
 def pixels_to_inputs(pixels: Tensor) -> Tensor:

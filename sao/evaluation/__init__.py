@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sao.evaluation.partitions import ari, matched_accuracy, nmi, purity
     from sao.evaluation.probe import few_shot, linear_probe
     from sao.evaluation.rank import effective_rank, uniformity
-    from sao.evaluation.result import Metric, as_grid, as_protocols, as_table, merged, read_json, write_json
+    from sao.evaluation.result import Metric, as_grid, as_intervals, as_protocols, as_table, merged, read_json, write_json
     from sao.evaluation.suite import DEFAULT, LABELLED, UNLABELLED, evaluate
     from sao.evaluation.svm import LinearSVM, linear_svm
     from sao.evaluation.verdict import Verdict, judge
@@ -52,7 +52,7 @@ _HOME = {
     "partitions": ("ari", "matched_accuracy", "nmi", "purity"),
     "probe": ("few_shot", "linear_probe"),
     "rank": ("effective_rank", "uniformity"),
-    "result": ("Metric", "as_grid", "as_protocols", "as_table", "merged", "read_json", "write_json"),
+    "result": ("Metric", "as_grid", "as_intervals", "as_protocols", "as_table", "merged", "read_json", "write_json"),
     "suite": ("DEFAULT", "LABELLED", "UNLABELLED", "evaluate"),
     "svm": ("LinearSVM", "linear_svm"),
     "verdict": ("Verdict", "judge"),

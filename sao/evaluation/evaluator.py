@@ -5,14 +5,14 @@ images, k-means patches. A pretrained network is a reference beside them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from sao.core import distributed
-from sao.data.dataset import Dataset, Images, Rows, Samples
+from sao.data.dataset import Dataset, Images, Rows, Samples, joined
 from sao.data.split import by_class
 from sao.evaluation.budget import Budget, OutOfTime
 from sao.evaluation.extract import Function, extract, raw_inputs, raw_size
@@ -22,8 +22,8 @@ from sao.evaluation.kmeans import starts_for
 from sao.evaluation.manifold import Manifold
 from sao.evaluation.patches import centroids_for, patch_features
 from sao.evaluation.pretrained import PRETRAINED, Pretrained
-from sao.evaluation.result import Metric
-from sao.evaluation.suite import check_names, computations, evaluate
+from sao.evaluation.result import Metric, with_interval
+from sao.evaluation.suite import FEWEST, check_names, computations, evaluate
 from sao.evaluation.verdict import Verdict, pca, verdict_of
 from sao.methods import FeatureName, Method
 from sao.training.log import Stages
@@ -32,6 +32,7 @@ LEARNT = "learnt"
 PATCHES = "patches"
 SHARE = 0.25  # of the time that is left, for the features of one reference
 RAW_CELLS = 2**25  # numbers of raw inputs that are looked at: larger images are averaged down
+FEW = 500  # labelled samples: below it a held-out part would be too small to see anything
 RAW_COLUMNS = 768  # but not below 16x16 in colour
 Pair = tuple[Features, Features | None]  # training and test set; or all there is
 
@@ -43,6 +44,7 @@ class Plan:
     Where there are no labels, `unlabelled` are the metrics.
     `clusters` bounds runs x classes. `strict` makes an error of what the data does not allow; otherwise it is a caution in
     place of the number. What does not fit into `minutes` is left out with a caution.
+    With fewer labelled samples than `few`, both splits are cross-validated as one. Studies, which compare runs, leave it 0.
     """
 
     metrics: tuple[str, ...] | None = None
@@ -53,6 +55,7 @@ class Plan:
     strict: bool = False
     manifold: Manifold = "spectral"  # how clusters along the manifold are found
     minutes: float | None = None
+    few: int = 0
 
     def restarts_for(self, classes: int | None) -> int:
         return self.restarts if classes is None else starts_for(classes, self.restarts, self.clusters)
@@ -64,6 +67,7 @@ SUMMARISED = Plan(
     clusters=1000,
     unlabelled=("effective_rank", "cluster_agreement"),
     minutes=10,
+    few=FEW,
 )
 
 
@@ -89,13 +93,14 @@ class ChosenRows:
     rows: list[np.ndarray]
     labels: list[np.ndarray | None]
     splits: list[str]
+    left_out: dict[str, str] = field(default_factory=dict)  # samples that are not looked at, and why
 
     @classmethod
-    def of(cls, data: Dataset | Samples, limit: int | None, seed: int) -> "ChosenRows":
-        """Samples that are no data set are one split."""
-        parts = [data.train, data.test] if isinstance(data, Dataset) else [data]
+    def of(cls, data: Dataset | Samples, limit: int | None, seed: int, few: int = 0) -> "ChosenRows":
+        """Samples that are no data set are one split. Where some have a label, the others are left out."""
+        parts, left_out = _labelled([data.train, data.test] if isinstance(data, Dataset) else [data], few)
         rows = [chosen_rows(len(part), part.labels, limit, seed) for part in parts]
-        return cls(parts, rows, _labels(parts, rows), ["train", "test"] if len(parts) == 2 else [ONE_SPLIT])
+        return cls(parts, rows, _labels(parts, rows), ["train", "test"] if len(parts) == 2 else [ONE_SPLIT], left_out)
 
     def pair(self, of: Callable[[Samples, np.ndarray], np.ndarray], facts: Mapping[str, Any]) -> Pair:
         """What a function makes of these rows, with what the protocol must say of it."""
@@ -104,7 +109,7 @@ class ChosenRows:
     def of_values(self, values: Sequence[Any], facts: Mapping[str, Any]) -> Pair:
         """Values (n, d) of the rows of each part."""
         found = [
-            Features(part, labels, {**facts, "split": split})
+            Features(part, labels, {**facts, "split": split} | ({"left_out": dict(self.left_out)} if self.left_out else {}))
             for part, labels, split in zip(values, self.labels, self.splits, strict=True)
         ]
         return found[0], (found[1] if len(found) == 2 else None)
@@ -156,7 +161,8 @@ def representations(
     patches take as long. A reference of images that does not fit into the budget is left out, and the protocol of the learnt
     features says so.
     """
-    chosen, facts = ChosenRows.of(data, plan.rows, seed), facts or {}
+    # A network that was fitted to labels of the training set has seen them: there is nothing to cross-validate.
+    chosen, facts = ChosenRows.of(data, plan.rows, seed, 0 if method.needs_labels else plan.few), facts or {}
     device = next(p.device for p in method.parameters() if p.device.type != "meta")  # where only a part of it is in memory
 
     def features(function: Function, more: Mapping[str, Any]) -> Pair:
@@ -217,7 +223,7 @@ def measure(
     )
     verdict = verdict_of(metrics) if references else None
     metrics = metrics if verdict is None else verdict.metrics
-    metrics = [replace(metric, protocol={"seed": seed, **metric.protocol}) for metric in metrics]
+    metrics = [with_interval(replace(metric, protocol={"seed": seed, **metric.protocol})) for metric in metrics]
     return Evaluation(metrics, verdict, len(train), None if test is None else len(test))
 
 
@@ -241,6 +247,43 @@ def chosen_rows(n: int, labels: np.ndarray | None, limit: int | None, seed: int)
 def raw_columns(rows: int, classes: int | None) -> int:
     """How many columns of raw inputs are looked at: the time is in proportion to rows x columns x classes."""
     return max(RAW_COLUMNS, RAW_CELLS // rows * 20 // max(20, classes or 0))
+
+
+def _labelled(parts: list[Samples], few: int) -> tuple[list[Samples], dict[str, str]]:
+    """The parts without unlabelled samples, as one where few have a label; and classes that cannot be scored, with the reason.
+
+    With `few` 0 they stay two: labels that are too few for that are not used.
+    """
+    codes = [part.labels for part in parts if part.labels is not None]
+    if len(codes) < len(parts):
+        return parts, {}
+    counts = [int((code >= 0).sum()) for code in codes]
+    if len(parts) == 2 and few and (sum(counts) < few or min(counts) < FEWEST):
+        known = [part.select(code >= 0) for part, code in zip(parts, codes, strict=True)]
+        parts = [joined(*known)]
+    elif min(counts) < FEWEST and any(bool((code < 0).any()) for code in codes):
+        return [replace(part, labels=None) for part in parts], {}
+    else:
+        parts = [part if bool((c >= 0).all()) else part.select(c >= 0) for part, c in zip(parts, codes, strict=True)]
+    return _that_can_be_scored(parts)
+
+
+def _that_can_be_scored(parts: list[Samples]) -> tuple[list[Samples], dict[str, str]]:
+    """Of one split the classes with two samples or more, of two splits the test samples of classes in the training set."""
+    fitted, scored = parts[0].labels, parts[-1].labels
+    assert fitted is not None
+    assert scored is not None
+    if len(parts) == 1:
+        classes, counts = np.unique(fitted, return_counts=True)
+        known, reason = classes[counts > 1], "cross-validation needs two of each"
+    else:
+        known, reason = np.unique(fitted), "the training set has none of them"
+    kept = np.isin(scored, known)
+    if kept.all() or len(known) < 2:
+        return parts, {}
+    lost, samples = len(np.unique(scored[~kept])), int((~kept).sum())
+    said = f"{samples} labelled sample{'' if samples == 1 else 's'} of {lost} {'class' if lost == 1 else 'classes'}"
+    return [*parts[:-1], parts[-1].select(kept)], {said: reason}
 
 
 def _labels(parts: list[Samples], rows: list[np.ndarray]) -> list[np.ndarray | None]:

@@ -31,6 +31,7 @@ MOST_DIMENSIONS = 256  # a thousand eigenvectors of 5,000 samples took 90 s
 UMAP_DIMENSIONS = 10
 CELLS = 2**24  # cosines in flight
 MOST_CLUSTERS = 30  # that are looked at when the number is to be proposed
+CLEAR = 2.0  # times the second largest drop
 
 
 def manifold_clustering(
@@ -81,10 +82,30 @@ def manifold_clusters(features: Any, k: int, algorithm: Manifold = "spectral", s
 
 @dataclass(frozen=True)
 class Proposal:
-    """A number of clusters and why."""
+    """Numbers of clusters, the best first, each with the drop of eigenvalues after it; and how many were tried."""
 
-    k: int
-    reason: str
+    choices: list[tuple[int, float]]
+    most: int
+
+    @property
+    def k(self) -> int:
+        return self.choices[0][0]
+
+    @property
+    def sure(self) -> bool:
+        """Whether the first stands out: of well separated groups it is many times the second."""
+        return len(self.choices) == 1 or self.choices[0][1] >= CLEAR * max(self.choices[1][1], 0.0)
+
+    def __str__(self) -> str:
+        (k, drop), *others = self.choices[:3]
+        after = f"the eigenvalues of the graph of {NEIGHBOURS} nearest neighbours drop most after {k} groups (by {drop:.3f})"
+        then = ", ".join(f"{other} (by {less:.3f})" for other, less in others)
+        if self.sure:
+            return f"{k} clusters: {after}" + (f", then after {then}" if others else "")
+        return (
+            f"{k} clusters, but that is unsure: {after}, and hardly less after {then}; 2 to {self.most} were tried. "
+            "Look at the groups, and give -k if you know better"
+        )
 
 
 def proposed_clusters(features: Any, seed: int = 0) -> Proposal:
@@ -95,13 +116,7 @@ def proposed_clusters(features: Any, seed: int = 0) -> Proposal:
         raise InputError(f"{len(features)} samples are too few to propose a number of clusters: give -k")
     values = spectral_coordinates(features, most + 1, seed)[0]
     drops = values[1:most] - values[2 : most + 1]  # after 2, 3, … groups
-    largest, *others = (int(place) for place in np.argsort(-drops, kind="stable"))
-    second = f", then after {others[0] + 2} (by {drops[others[0]]:.3f})" if others else ""
-    return Proposal(
-        largest + 2,
-        f"the eigenvalues of the graph of {NEIGHBOURS} nearest neighbours drop most after {largest + 2} groups "
-        f"(by {drops[largest]:.3f}){second}",
-    )
+    return Proposal([(int(i) + 2, float(drops[i])) for i in np.argsort(-drops, kind="stable")], most)
 
 
 def spectral_coordinates(features: Tensor, dimensions: int, seed: int = 0) -> tuple[np.ndarray, Tensor]:

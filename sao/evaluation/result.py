@@ -16,6 +16,7 @@ from sao.runtime import files
 from sao.runtime.files import write_text
 
 UNMEASURED = "–"
+INTERVAL = "interval_95"  # in a protocol
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,24 @@ def accuracy(name: str, right: Any, protocol: Mapping[str, Any]) -> Metric:
     right = np.asarray(right.cpu() if isinstance(right, Tensor) else right)
     shares = right.mean(axis=-1, dtype=np.float64)
     return Metric(name, float(shares.mean()), float(shares.std()) if shares.ndim else None, dict(protocol), right)
+
+
+def with_interval(metric: Metric) -> Metric:
+    """An accuracy with its 95 % interval (Wilson) in the protocol: how far it may be off with so many samples."""
+    if metric.right is None or not math.isfinite(metric.value):
+        return metric
+    from scipy.stats import binomtest
+
+    n = metric.right.shape[-1]
+    found = binomtest(round(metric.value * n), n).proportion_ci(method="wilson")
+    return metric.with_protocol({INTERVAL: [round(found.low, 4), round(found.high, 4)]})
+
+
+def as_intervals(metrics: Iterable[Metric]) -> str:
+    """One line: each accuracy of the learnt features with its interval; empty where none has one."""
+    found = [(m.name, m.value, m.protocol[INTERVAL]) for m in metrics if "/" not in m.name and INTERVAL in m.protocol]
+    said = ", ".join(f"{name} {value:.2f} [{low:.2f}, {high:.2f}]" for name, value, (low, high) in found)
+    return f"95 % intervals of learnt: {said}" if said else ""
 
 
 def write_json(path: str | os.PathLike, metrics: Iterable[Metric], inside: Path | None = None) -> None:
@@ -102,7 +121,7 @@ def merged(before: Iterable[Mapping[str, Any]], metrics: Iterable[Metric]) -> li
 
 
 def _origin(protocol: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(protocol.get(key)) for key in ("run", "step", "data", "source"))
+    return tuple(str(protocol.get(key)) for key in ("run", "step", "data", "labels", "source"))
 
 
 def as_protocols(metrics: Iterable[Metric]) -> str:

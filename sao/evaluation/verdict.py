@@ -75,7 +75,8 @@ def verdict_of(metrics: Sequence[Metric]) -> Verdict:
         compare(table[name], {other: table[f"{other}/{name}"] for other in references}, comparisons=len(able)) for name in able
     ]
     noted = {one.metric: _noted(table[one.metric], one, len(able)) for one in found}
-    better, sentence = _with_labels(found, references)
+    one_split = str(table[able[0]].protocol.get("split", "")).startswith("one split")
+    better, sentence = _with_labels(found, references, one_split)
     return Verdict(better, sentence + _beside_pretrained(table, able), [noted.get(metric.name, metric) for metric in metrics])
 
 
@@ -110,7 +111,7 @@ def pca(train: Features, test: Features | None, components: int) -> tuple[Featur
     return fitted.apply(train), None if test is None else fitted.apply(test)
 
 
-def _with_labels(found: Sequence[Comparison], references: Sequence[str]) -> tuple[bool | None, str]:
+def _with_labels(found: Sequence[Comparison], references: Sequence[str], one_split: bool) -> tuple[bool | None, str]:
     wins = [_text(one) for one in found if one.decided and one.difference > 0]
     losses = [_text(one) for one in found if one.decided and one.difference < 0]
     ties = [one for one in found if not one.decided]
@@ -129,9 +130,10 @@ def _with_labels(found: Sequence[Comparison], references: Sequence[str]) -> tupl
     if not coarse:
         return False, f"No, this embedding is not measurably better than {against}{equal}."
     least = max(one.resolution for one in coarse)
+    samples, more = ("labelled samples", "label more") if one_split else ("held-out samples", "hold out more")
     return None, (
-        f"Not settled: {coarse[0].samples} held-out samples are too few to say whether this embedding is better than {against}"
-        f"{equal}. Differences below about {least:.2f} cannot be seen with so few: hold out more."
+        f"Not settled: {coarse[0].samples} {samples} are too few to say whether this embedding is better than {against}"
+        f"{equal}. Differences below about {least:.2f} cannot be seen with so few: {more}."
     )
 
 
@@ -190,7 +192,8 @@ def _without_labels(table: Mapping[str, Metric], references: Sequence[str]) -> t
         f"Without labels nobody can say whether this embedding is better than the baselines ({', '.join(references)}); it has "
         f"not collapsed (effective rank {rank.value:.1f} of {rank.protocol['dimensions']}) and its clusters are {more} stable "
         f"between seeds (ARI {agreement.value:.2f}) than those of {stablest.name.split('/')[0]} ({stablest.value:.2f}), "
-        "which shows grouping but not that the groups mean anything: a hundred labelled samples would settle it."
+        "which shows grouping but not that the groups mean anything: a hundred labelled samples would settle it "
+        "(--labels), where the difference is large."
     )
 
 

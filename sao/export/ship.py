@@ -34,7 +34,7 @@ DATA = {
 def shared_config(config: Config, name: str) -> Config:
     """Without what is true of one machine only: where data lies, threads, device."""
     source = config.data.source if config.data.source in NAMES else name
-    data = config.data.model_copy(update={"source": source, "folder": Data().folder})
+    data = config.data.model_copy(update={"source": source, "folder": Data().folder, "label_file": None})
     begun = config.train.start_from
     begun = Path(begun).name if os.path.isabs(begun) else begun
     train = config.train.model_copy(update={"threads": Train().threads, "device": Train().device, "start_from": begun})

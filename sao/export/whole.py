@@ -9,15 +9,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from sao.data.dataset import Standardiser, pixels_to_inputs
+from sao.data.files.decode import Recipe, fit
+from sao.errors import InputError
+from sao.export.any_size import OfAnySize, preparation
 from sao.methods import FeatureName, Method, Use, generative
 from sao.networks.cpu import portable
 from sao.training.model import Model
 from sao.training.pictures import pixels_of
 
+UNLIKE = (41, 53)  # height and width of an example of images of any size
 EXAMPLES = 3  # in the batch with which the network is traced; another number than any size in it
 
 
@@ -31,6 +36,8 @@ class Whole:
     input_name: str
     output_name: str
     kind: str  # "encoder" or "generator"
+    free_axes: tuple[int, ...] = (0,)  # of the example: those of any length
+    preparation: str = ""  # how an image file becomes what the network sees
 
     @property
     def network(self) -> nn.Module:
@@ -38,9 +45,14 @@ class Whole:
         return self.module.network  # pyright: ignore[reportReturnType]
 
 
-def whole_encoder(model: Model, feature: FeatureName = "backbone") -> Whole:
-    """uint8 images (n, h, w, c), or rows (n, d) as float64 in their original units → features (n, b)."""
+def whole_encoder(model: Model, feature: FeatureName = "backbone", any_size: bool = False) -> Whole:
+    """uint8 images (n, h, w, c), or rows (n, d) as float64 in their original units → features (n, b).
+
+    With `any_size` images of any height and width: they are prepared inside the graph.
+    """
     network = _portable_network(model.method_for(feature), feature)
+    if any_size:
+        return _of_any_size(model, network, feature)
     if len(model.facts.shape) == 3:
         channels, height, width = model.facts.shape
         module, example = OfImages(network), torch.zeros(EXAMPLES, height, width, channels, dtype=torch.uint8)
@@ -49,7 +61,23 @@ def whole_encoder(model: Model, feature: FeatureName = "backbone") -> Whole:
         columns = model.facts.shape[0] if standardiser is None else standardiser.width
         module, example = OfRows(network, standardiser), torch.zeros(EXAMPLES, columns, dtype=torch.float64)
     inputs = "images" if len(model.facts.shape) == 3 else "rows"
-    return Whole(module.eval(), example, lambda x: model.embed(x, feature), inputs, "features", "encoder")
+    said = preparation(model.config, model.facts.shape) if len(model.facts.shape) == 3 else ""
+    return Whole(module.eval(), example, lambda x: model.embed(x, feature), inputs, "features", "encoder", preparation=said)
+
+
+def _of_any_size(model: Model, network: nn.Module, feature: FeatureName) -> Whole:
+    if len(model.facts.shape) != 3:
+        raise InputError("this run was trained on rows, which have no size: leave out --any-size")
+    channels, size, _ = model.facts.shape
+    recipe = Recipe(size, channels, model.config.data.fit)
+    example = torch.zeros(EXAMPLES, *UNLIKE, channels, dtype=torch.uint8)
+
+    def expected(images: np.ndarray) -> np.ndarray:
+        pictures = (Image.fromarray(image[..., 0] if channels == 1 else image) for image in images)
+        return model.embed(np.stack([fit(picture, recipe) for picture in pictures]), feature)
+
+    module, said = OfAnySize(network, recipe).eval(), preparation(model.config, model.facts.shape)
+    return Whole(module, example, expected, "images", "features", "encoder", (0, 1, 2), said)
 
 
 def whole_generator(model: Model) -> Whole:

@@ -3,7 +3,7 @@
 import importlib.util
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,13 @@ ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 OPSET = 20
 
 Run = Callable[[np.ndarray], np.ndarray]  # what a written file computes
+Inputs = np.ndarray | list[np.ndarray]  # a list where they are of several sizes
 
 
-def check_can_write(target: Path) -> None:
+def check_can_write(target: Path, any_size: bool = False) -> None:
     """Before anything is computed: whether the ending is known and what it needs is there."""
+    if any_size and target.suffix == "":
+        raise InputError(f"--any-size is for .onnx and .pt2: {target} would be a folder of plain PyTorch")
     if target.suffix not in ENDINGS:
         raise InputError(f"{target} must end in .onnx or .pt2, or have no ending, for a folder")
     missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
@@ -36,12 +39,12 @@ def check_can_write(target: Path) -> None:
         raise InputError(f"writing .onnx needs {', '.join(missing)}: pip install 'sao[export]', or write .pt2 or a folder")
 
 
-def write(target: Path, whole: Whole, inputs: np.ndarray, description: str, overwrite: bool = False) -> tuple[float, Run]:
+def write(target: Path, whole: Whole, inputs: Inputs, description: str, overwrite: bool = False) -> tuple[float, Run]:
     """Write the file or folder if it agrees with `sao` on these inputs; the largest difference, and what runs the file.
 
     A folder that is there is replaced only with `overwrite`, or if it is empty.
     """
-    check_can_write(target)
+    check_can_write(target, len(whole.free_axes) > 1)
     with _quiet():
         match target.suffix:
             case ".onnx":
@@ -52,14 +55,19 @@ def write(target: Path, whole: Whole, inputs: np.ndarray, description: str, over
                 return _write_folder(target, whole, inputs, description, overwrite)
 
 
-def program_of(module: torch.nn.Module, example: torch.Tensor) -> ExportedProgram:
+def program_of(module: torch.nn.Module, example: torch.Tensor, free_axes: Sequence[int] = (0,)) -> ExportedProgram:
     """The module as a graph of torch's own operators, for a batch of any length."""
+    free = {axis: Dim(("batch", "height", "width")[axis], min=1) for axis in free_axes}
     with portable(), torch.no_grad():
-        return torch.export.export(module, (example,), dynamic_shapes=({0: Dim("batch", min=1)},), strict=False)
+        return torch.export.export(module, (example,), dynamic_shapes=(free,), strict=False)
 
 
 def _write_file(
-    target: Path, whole: Whole, inputs: np.ndarray, save: Callable[[Path, Whole], None], opened: Callable[[Path], Run]
+    target: Path,
+    whole: Whole,
+    inputs: Inputs,
+    save: Callable[[Path, Whole], None],
+    opened: Callable[[Path], Run],
 ) -> tuple[float, Run]:
     with written(target) as temporary:
         _explained(whole, lambda: save(temporary, whole))
@@ -68,7 +76,7 @@ def _write_file(
     return difference, run
 
 
-def _write_folder(target: Path, whole: Whole, inputs: np.ndarray, description: str, overwrite: bool) -> tuple[float, Run]:
+def _write_folder(target: Path, whole: Whole, inputs: Inputs, description: str, overwrite: bool) -> tuple[float, Run]:
     with written_folder(target, replace=overwrite) as temporary:
         program = _explained(whole, lambda: program_of(whole.network, _network_example(whole)))
         run = write_folder(temporary, whole, program, description)
@@ -89,10 +97,12 @@ def _network_example(whole: Whole) -> torch.Tensor:
 
 
 def _save_onnx(path: Path, whole: Whole) -> None:
-    program = program_of(whole.module, whole.example)
+    program = program_of(whole.module, whole.example, whole.free_axes)
     names: dict[str, Any] = {"input_names": [whole.input_name], "output_names": [whole.output_name]}
     exported = torch.onnx.export(program, (), dynamo=True, opset_version=OPSET, verbose=False, **names)
     assert exported is not None
+    if whole.preparation:
+        exported.model.metadata_props["preparation"] = whole.preparation
     exported.save(path, external_data=False)
 
 
@@ -107,7 +117,8 @@ def open_onnx(path: Path) -> Run:
 
 
 def _save_program(path: Path, whole: Whole) -> None:
-    torch.export.save(program_of(whole.module, whole.example), path)
+    said = {"preparation.txt": whole.preparation} if whole.preparation else None
+    torch.export.save(program_of(whole.module, whole.example, whole.free_axes), path, extra_files=said)
 
 
 def open_program(path: Path) -> Run:

@@ -153,6 +153,8 @@ def sync_all(folder: Path) -> None:
     """Make a folder and all in it last through a power cut, with the modes of the user's umask, which libraries forget."""
     mode = folder.stat().st_mode
     for path in walk(folder):
+        if path.is_symlink():
+            continue  # its folder holds it
         if path.is_dir():
             sync(path)
         else:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 from sao.errors import InputError, printable
 from sao.runtime.files import make_folder, opened
-from sao.training.bar import Bar
+from sao.training.bar import Bar, TimeLeft, columns
 
 BAR_LENGTH = 20  # letters
+WIDTH = 79  # of a line that every terminal shows whole
+NOTE_WIDTH = 48  # of what stands behind a bar
+EVALUATION = "evaluation"  # what happens between steps and takes long
 
 
 class FolderGone(Exception):
@@ -93,26 +96,29 @@ def check_tensorboard() -> None:
 
 
 class Progress:
-    """Steps, samples a second and time left: a bar on a terminal, a line now and then elsewhere."""
+    """Steps, time left, samples a second and one loss: a bar on a terminal, a line now and then elsewhere."""
 
-    def __init__(self, first: int, total: int, batch: int, shown: bool) -> None:
+    def __init__(
+        self, first: int, total: int, batch: int, shown: bool, cycle: int = 1, evaluate_every: int | None = None
+    ) -> None:
         self.first, self.total, self.batch, self.shown = first, total, batch, shown
         self.terminal = sys.stdout.isatty()
-        self._bar = Bar("training", "step", sys.stdout)
+        self._bar = Bar("training", "step", sys.stdout, own_time=True)
         self.started = self.last = time.monotonic()
+        self.left = TimeLeft(first, total, cycle, {EVALUATION: evaluate_every}, time.monotonic)
 
     def update(self, done: int, note: str) -> None:
         now = time.monotonic()
         if not self.shown or (now - self.last < (0.2 if self.terminal else 15) and done < self.total):
             return
         self.last = now
-        rate = self.rate(done)
+        evaluations = self.left.unknown(EVALUATION)
+        left, beside = f"{clock(self.left.seconds)} left", f"+ {evaluations} evaluations" if evaluations else ""
+        rate = f"{self.batch / max(1e-9, self.left.seconds_a_step):.0f} samples/s"
         if self.terminal:
-            self._bar(done, self.total, f"{rate:.0f} samples/s  {note}")
-            return
-        left = (self.total - done) * self.batch / rate if rate > 0 else float("inf")
-        line = f"step {done}/{self.total}  {rate:.0f} samples/s  {clock(left)} left  {note}"
-        print(line, flush=True)
+            self._bar(done, self.total, _that_fit([left, note, beside, rate], NOTE_WIDTH))
+        else:
+            print(_that_fit([f"step {done}/{self.total}", left, note, beside, rate], WIDTH), flush=True)
 
     def rate(self, done: int) -> float:
         """Samples a second since the run was started or resumed."""
@@ -123,6 +129,15 @@ class Progress:
 
     def end_line(self) -> None:
         self._bar.end()
+
+
+def _that_fit(fields: list[str], width: int) -> str:
+    """As many of the fields, the first ones first, as a line can hold."""
+    line = fields[0]
+    for field in fields[1:]:
+        if field and len(line) + 2 + len(field) <= width:
+            line += f"  {field}"
+    return line
 
 
 class Stages:
@@ -148,7 +163,10 @@ class Stages:
         if not self.shown or (not self.terminal and now - self.last < self.every):
             return
         self.last = now
-        line = f"{self.title}: {self._bar()}{printable(stage)} ({clock(now - self.started)} so far)"
+        line, so_far = f"{self.title}: {self._bar()}{printable(stage)}", f" ({clock(now - self.started)} so far)"
+        if self.terminal:  # a line that breaks cannot be drawn over
+            line = line[: columns() - len(so_far)]
+        line += so_far
         print(f"\r\x1b[2K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr, flush=True)
 
     def _bar(self) -> str:

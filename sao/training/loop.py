@@ -26,7 +26,7 @@ from sao.runtime import launch as processes
 from sao.runtime.machine import usable_memory
 from sao.training import checkpoint
 from sao.training.device import check_compiler, choose_bfloat16, numerics, set_precision
-from sao.training.log import Log, Progress
+from sao.training.log import EVALUATION, Log, Progress
 from sao.training.pictures import save_samples
 from sao.training.run_folder import Run
 from sao.training.schedule import LearningRates
@@ -65,7 +65,9 @@ def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method
     check_batch(config, len(dataset.train))
 
     def build() -> Method:
-        return config.build_method(dataset.train.shape, len(dataset.train), dataset.classes)
+        method = config.build_method(dataset.train.shape, len(dataset.train), dataset.classes)
+        _check_labels(method, dataset.train)
+        return method
 
     if _largest_size(config) <= LARGE_SIZE:
         return build().to(device)
@@ -74,6 +76,12 @@ def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method
         return build().to(device)
     except (RuntimeError, MemoryError, OverflowError) as error:  # more bytes than there are, or than a number can say
         raise InputError(f"these networks cannot be built: {str(error).splitlines()[0]}; make them smaller") from None
+
+
+def _check_labels(method: Method, samples: Samples) -> None:
+    missing = 0 if samples.labels is None else int((samples.labels < 0).sum())
+    if method.needs_labels and missing:
+        raise InputError(f"this method learns from labels, and {missing} of {len(samples)} training samples have none")
 
 
 def _largest_size(config: Config) -> int:
@@ -137,7 +145,9 @@ def train(
     """Make the steps from `first` to the end. Without a run nothing is drawn, evaluated or saved on the way."""
     steps = Steps(config, dataset, method)
     total = steps.total
-    progress = Progress(first, total, config.train.batch, shown=shown and distributed.is_main())
+    evaluate_every = None if run is None else config.log.evaluate_every
+    shown = shown and distributed.is_main()
+    progress = Progress(first, total, config.train.batch, shown, method.cycle, evaluate_every)
     saved, collapse = first, Collapse(method.uniform_losses)
     _check_start(method, steps.batches, first, total)
     if method.autocast_bfloat16:
@@ -154,8 +164,9 @@ def train(
             evaluating = run is not None and _due(config.log.evaluate_every, done, False)
             # Before one of these nothing is read from the device, and nothing is kept.
             scalars = steps.make(step, check=logging or saving or drawing or evaluating)
+            values = _values(scalars) if logging else {}
+            progress.left.step(done)
             if logging:
-                values = _values(scalars)
                 log.row(done, values | progress.times(done))
                 progress.update(done, _headline(method, values))
                 if method.may_collapse and (news := collapse.seen(done, values)) is not None:
@@ -168,7 +179,8 @@ def train(
                 log.check(done)
                 _draw(run, method, dataset.train, config, done)
             if evaluating:
-                log.row(done, validate(method, dataset, config.seed))
+                with progress.left.between(EVALUATION):
+                    log.row(done, validate(method, dataset, config.seed))
             stopping = _agreed(stop_requested(), done, last, config.log.every)
             saving = saving or (stopping and run is not None)
             if saving or _due(config.train.check_every, done, False):
@@ -208,7 +220,8 @@ def _values(scalars: Scalars) -> dict[str, float]:
 
 
 def _headline(method: Method, values: dict[str, float]) -> str:
-    return "  ".join(f"{name} {values[name]:.3f}" for name in method.headline)
+    """One loss, without the network's name."""
+    return "".join(f"{name.rpartition('/')[2]} {values[name]:.3f}" for name in method.headline[:1])
 
 
 def _draw(run: Run, method: Method, samples: Samples, config: Config, done: int) -> None:

@@ -1,5 +1,6 @@
 """The data of a run: opened as its configuration says, and known again when the run goes on."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,16 +8,32 @@ from sao.config import Config
 from sao.core import distributed
 from sao.data.files.open import Opened, open_data, open_path
 from sao.data.files.reading import Readable
+from sao.data.labels import LabelFile, label_dataset, parsed_labels, read_labels
 from sao.data.named import NAMES
 from sao.errors import InputError
 from sao.runtime import launch as processes
+from sao.runtime.files import read_text
 from sao.training.bar import Bar
 from sao.training.run_folder import DataFacts, Run
 
+LABELS = "labels.csv"  # in a run: those it began with
 
-def open_config_data(config: Config, download: bool = True) -> Opened:
+
+def open_config_data(config: Config, download: bool = True, labels: LabelFile | None = None) -> Opened:
+    """What a configuration names; `labels` take the place of those in its label file."""
     about = config.data
-    return open_data(about.source, folder=about.folder, labels=about.labels, download=download, **_reading(config))
+    if labels is None and about.label_file is not None:
+        labels = read_labels(about.label_file)
+    # Without them the split is the same however many samples get a label later.
+    by_folder = about.labels and labels is None
+    opened = open_data(about.source, folder=about.folder, labels=by_folder, download=download, **_reading(config))
+    return opened if labels is None else with_labels(opened, labels)
+
+
+def with_labels(opened: Opened, labels: LabelFile) -> Opened:
+    """With the labels of a file and no others."""
+    dataset, note = label_dataset(opened.dataset, labels)
+    return replace(opened, dataset=dataset, notes=[*opened.notes, note], labelled=note)
 
 
 def open_object(config: Config, data: Readable) -> Opened:
@@ -36,9 +53,23 @@ def open_run_data(run: Run, config: Config | None = None, moved: bool = True) ->
     config = run.config if config is None else config
     if moved:
         config = run.with_data_found(config)
-    opened = processes.node_first(lambda: open_config_data(config))
+    opened = processes.node_first(lambda: open_config_data(config, labels=_run_labels(run, config)))
     run.check_same(facts_of(opened))
     return config, opened
+
+
+def _run_labels(run: Run, config: Config) -> LabelFile | None:
+    """As they were when the run began, whatever has become of the file since."""
+    if config.data.label_file is None:
+        return None
+    try:
+        return parsed_labels(read_text(run.folder / LABELS, inside=run.folder), LABELS)
+    except FileNotFoundError:
+        return None  # a run of a study, which keeps none
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{run.folder / LABELS} cannot be read: {error}") from None
 
 
 def facts_of(opened: Opened) -> DataFacts:

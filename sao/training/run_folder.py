@@ -39,7 +39,7 @@ from sao.runtime.files import (
 from sao.training.data_facts import DataFacts, place_of, with_data_found
 
 FORMAT = 3  # of a run folder; version 0.2 wrote 2
-CONFIG, FACTS = "config.yaml", "data.json"
+CONFIG, FACTS, SUMMARY = "config.yaml", "data.json", "summary.json"
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,11 @@ class Run:
         return self.folder / "eval"
 
     @property
+    def evaluated(self) -> bool:
+        """Whether the table after the last step was made."""
+        return (self.evaluations / SUMMARY).exists()
+
+    @property
     def metrics(self) -> Path:
         return self.folder / "metrics.jsonl"
 
@@ -238,7 +243,7 @@ PATIENCE_SECONDS = 10.0  # for another process that is just replacing the run
 
 _STEP = r"step-\d{8,}"
 _CHECKPOINT = rf"(checkpoints|steadiest)/({_STEP}|{UNFINISHED}|\.writing-\d{{8,}}-\d+)"  # some by earlier versions
-_FIRST = r"sao-run\.json|config\.yaml|data\.json|skipped\.tsv|launch\.txt"  # what a run begins with
+_FIRST = r"sao-run\.json|config\.yaml|data\.json|skipped\.tsv|launch\.txt|labels\.csv"  # what a run begins with
 _FILES = re.compile(
     rf"({re.escape(WRITING)}/)?({_FIRST})"
     r"|metrics\.jsonl|log\.txt|lock|eval\.json|report\.html|estimator\.(json|safetensors)"

@@ -6,12 +6,13 @@ import warnings
 from pathlib import Path
 
 from sao.config import Config
-from sao.data.dataset import Dataset
+from sao.data.dataset import Dataset, Images
 from sao.data.files.objects import IN_MEMORY
+from sao.data.labels import with_class_for_unlabelled
 from sao.errors import typed
 from sao.evaluation.budget import Budget
 from sao.evaluation.evaluator import SUMMARISED, Evaluation, measure, representations, weights_used
-from sao.evaluation.result import as_grid, write_json
+from sao.evaluation.result import as_grid, as_intervals, write_json
 from sao.evaluation.verdict import Verdict
 from sao.methods import Method
 from sao.runtime.files import write_text
@@ -20,6 +21,8 @@ from sao.training.log import Log, Stages, clock
 from sao.training.loop import new_method
 from sao.training.model import Model
 from sao.training.run_folder import Run
+
+INTERVALS_BELOW = 1000  # scored samples
 
 
 def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, seconds: float) -> None:
@@ -40,6 +43,8 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
     log.say(rows_said(found, len(dataset.train)))
     for line in as_grid(found.metrics).splitlines():
         log.say(line)
+    if intervals := intervals_said(found):
+        log.say(intervals)
     if found.verdict is not None:
         log.say(found.verdict.sentence)
     log.say("")
@@ -53,8 +58,20 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
     if config.data.source == IN_MEMORY:  # no command can name it
         log.say(f"next          sao.load({str(run.folder)!r}).embed(data)")
         return
-    log.say(f"next          {typed('eval', run.folder)}")
-    log.say(f"              {typed('embed', run.folder, config.data.source, '-o', 'features.npz')}")
+    for place, command in enumerate(_next_commands(run, config.data.source, dataset)):
+        log.say(f"{'' if place else 'next':14}{command}")
+
+
+def _next_commands(run: Run, source: str, dataset: Dataset) -> list[str]:
+    """With an image of the folder as an example of what to search for."""
+    found = [
+        typed("cluster", run.folder, source, "-k", "auto", "-o", f"{run.folder}-groups"),
+        typed("embed", run.folder, source, "-o", "features.npz"),
+    ]
+    names = dataset.test.names
+    if isinstance(dataset.test, Images) and names and Path(source).is_dir():
+        found.insert(0, typed("search", run.folder, Path(source) / names[0], "--in", source))
+    return found
 
 
 def rows_said(found: Evaluation, samples: int) -> str:
@@ -63,6 +80,12 @@ def rows_said(found: Evaluation, samples: int) -> str:
         return f"{found.n_train} samples, cross-validated where labels are fitted to"
     of_all = "" if found.n_train == samples else f" of {samples}"
     return f"fitted to {found.n_train}{of_all} training samples, scored on {found.n_test} held-out ones"
+
+
+def intervals_said(found: Evaluation) -> str:
+    """Where so few samples are scored that the second digit is chance."""
+    scored = found.n_train if found.n_test is None else found.n_test
+    return as_intervals(found.metrics) if scored < INTERVALS_BELOW else ""
 
 
 def write_verdict(run: Run, step: int, verdict: Verdict) -> None:
@@ -83,7 +106,7 @@ def refreshed(run: Run, model: Model, dataset: Dataset) -> Path | None:
 
     target, stages = run.folder / REPORT, Stages("report", of=STAGES + 1)
     try:
-        shown = Shown(run, model, dataset, run.folder.resolve().name)
+        shown = Shown(run, model, with_class_for_unlabelled(dataset), run.folder.resolve().name)
         interruptible(lambda: write_report(target, [shown], AT_END, stages))
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -7,7 +7,7 @@ own `Steps` too. So what one of them keeps to (numerics, schedule, finite checks
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from sao.config.auto import choose_options_and_time
 from sao.core import distributed
 from sao.data.dataset import Dataset
 from sao.data.files.open import Opened
-from sao.data.files.reading import Readable
+from sao.data.files.reading import Readable, skipped_said
+from sao.data.labels import read_labels
 from sao.errors import InputError, printable, typed
 from sao.methods import Method
 from sao.runtime import launch as processes
@@ -32,7 +33,7 @@ from sao.training.device import choose_device, fixed_choices, set_threads
 from sao.training.log import FolderGone, Log, check_tensorboard
 from sao.training.loop import Diverged, Interrupted, new_method, train
 from sao.training.model import Model
-from sao.training.run_data import check_apart, facts_of, open_config_data, open_object, open_run_data
+from sao.training.run_data import LABELS, check_apart, facts_of, open_config_data, open_object, open_run_data
 from sao.training.run_folder import DataFacts, Run, check_free
 from sao.training.schedule import described_changes
 from sao.training.summary import print_summary
@@ -51,10 +52,12 @@ def start(
     overwrite: bool = False,
     automatic: Set[str] | None = None,
     data: Readable | None = None,
+    why: bool = False,
 ) -> None:
     """A new run. `automatic` names the options that are given, where the rest is to be chosen for the data.
 
-    `data` takes the place of what the configuration names, where it is an object in memory.
+    `data` takes the place of what the configuration names, where it is an object in memory. `why` prints what was found in the
+    data and the reasons of what was chosen; log.txt has them in any case.
     """
     if processes.main_only(lambda: _made_by_this_launch(out)):
         resume(out)
@@ -64,22 +67,26 @@ def start(
     if config.log.tensorboard:
         check_tensorboard()
     opened = processes.node_first(lambda: open_config_data(config) if data is None else open_object(config, data))
-    notes = list(opened.notes)
+    reasons, times = list(opened.notes), []
     if automatic is not None:
-        values, reasons = processes.main_only(lambda: _chosen(config, opened, automatic))
+        values, chosen_because, times = processes.main_only(lambda: _chosen(config, opened, automatic))
         config = configuration.build(values)
-        notes += reasons
+        reasons += chosen_because
     chosen = processes.main_only(lambda: fixed_choices(config.train))
     config = config.model_copy(update={"train": config.train.model_copy(update=chosen)})
     method = _build_and_warn(config, opened.dataset)
     config, begun = begin(method, config, opened.dataset.train.shape)
-    notes += begun
     final = config
     with _held(Run(out)):
         processes.main_only(lambda: _create(out, final, opened, overwrite, method))
+        said = [described_data(opened.dataset)]
+        if opened.labelled is not None:
+            said.append(opened.labelled)
         if opened.skipped:
-            notes.append(f"{len(opened.skipped)} items could not be used; {out / SKIPPED} lists them with the reason")
-        _finish(Run(out), config, opened, method, first=0, notes=notes)
+            said.append(f"{skipped_said(opened.skipped)}; {out / SKIPPED} lists them")
+        more = [*times, *(["--why prints the reasons"] if automatic is not None and not why else [])]
+        said += [*begun, "; ".join([describe(config, opened.dataset, method), *more])]
+        _finish(Run(out), config, opened, method, 0, [*reasons, *said] if why else said, [] if why else reasons)
 
 
 def resume(out: Path, source: str | None = None, changed: Config | None = None) -> None:
@@ -88,6 +95,9 @@ def resume(out: Path, source: str | None = None, changed: Config | None = None) 
     with _held(run):
         before = run.config
         stored = before if changed is None else changed
+        if source is None and stored == before and processes.main_only(lambda: _complete(run, before)):
+            _say_complete(run, before.steps_for(run.facts.samples))
+            return
         if source is not None:
             stored = with_data(stored, source=source)
         config, opened = open_run_data(run, stored, source is None)
@@ -101,10 +111,11 @@ def resume(out: Path, source: str | None = None, changed: Config | None = None) 
             processes.main_only(lambda: run.change(stored))
         processes.main_only(lambda: run.cut_metrics(first))
         total = config.steps_for(samples)
-        if first >= total:
-            notes.append(f"{run.folder} is complete: all {total} steps are done")
-        else:
-            notes.append(f"going on after step {first} of {total}")
+        if first >= total and run.evaluated:
+            _say_complete(run, total)
+            return
+        notes.append(described_data(opened.dataset))
+        notes.append(f"going on after step {first} of {total}; {describe(config, opened.dataset, method)}")
         _finish(run, config, opened, method, first, notes)
 
 
@@ -141,15 +152,27 @@ def build(config: Config, dataset: Dataset) -> Method:
     return new_method(config, dataset, choose_device(config.train.device))
 
 
-def describe(config: Config, opened: Opened, method: Method) -> str:
-    dataset = opened.dataset
-    shape = "x".join(str(n) for n in dataset.train.shape)
+def described_data(dataset: Dataset) -> str:
+    """What was read, in one line."""
+    train, test = dataset.train, dataset.test
+    if len(train.shape) == 3:
+        channels, height, width = train.shape
+        what = f"{'grey' if channels == 1 else 'colour'} images of {width}x{height}"
+    else:
+        what = f"rows of {train.shape[0]} numbers"
+    labels = "no labels" if dataset.classes is None else f"{dataset.classes} classes"
+    return f"{dataset.name}: {len(train) + len(test)} {what}, {len(train)} to train on, {len(test)} held out, {labels}"
+
+
+def describe(config: Config, dataset: Dataset, method: Method) -> str:
+    """What is trained and for how long, in one line."""
     parameters = sum(p.numel() for o in method.optimisers.values() for g in o.param_groups for p in g["params"])
     processes = f", {distributed.world_size()} processes" if distributed.world_size() > 1 else ""
+    threads = torch.get_num_threads()
     return (
-        f"{config.method.name} on {dataset.name}: {len(dataset.train)} samples of {shape}, {len(dataset.test)} held out; "
-        f"{parameters / 1e6:.2f} M trained parameters; {config.steps_for(len(dataset.train))} steps of {config.train.batch} "
-        f"on {next(method.parameters()).device.type} ({torch.get_num_threads()} threads{processes})"
+        f"{config.method.name}: {parameters / 1e6:.2f} M trained parameters, "
+        f"{config.steps_for(len(dataset.train))} steps of {config.train.batch} "
+        f"on {next(method.parameters()).device.type} ({threads} thread{'' if threads == 1 else 's'}{processes})"
     )
 
 
@@ -167,9 +190,9 @@ def _check_out(out: Path, config: Config, overwrite: bool) -> None:
     check_free(out, overwrite)
 
 
-def _chosen(config: Config, opened: Opened, given: Set[str]) -> tuple[dict, list[str]]:
-    chosen, reasons = choose_options_and_time(config, opened.dataset, given=given)
-    return chosen.model_dump(mode="json"), reasons
+def _chosen(config: Config, opened: Opened, given: Set[str]) -> tuple[dict, list[str], list[str]]:
+    chosen, reasons, times = choose_options_and_time(config, opened.dataset, given=given)
+    return chosen.model_dump(mode="json"), reasons, times
 
 
 def _build_and_warn(config: Config, dataset: Dataset) -> Method:
@@ -186,6 +209,8 @@ def _create(out: Path, config: Config, opened: Opened, overwrite: bool, method: 
     others = {}
     if (launch := processes.launch_id()) is not None:
         others[LAUNCH] = launch
+    if config.data.label_file is not None:
+        others[LABELS] = read_labels(config.data.label_file).text
     if opened.skipped:
         others[SKIPPED] = tsv_text((item.name, item.reason) for item in opened.skipped)
     run = Run.create(out, config, facts_of(opened), overwrite, others)
@@ -209,14 +234,36 @@ def _restored(run: Run, config: Config, dataset: Dataset, method: Method, report
     return 0
 
 
-def _finish(run: Run, config: Config, opened: Opened, method: Method, first: int, notes: list[str]) -> None:
-    """The loop, then the evaluation and the report."""
+def _complete(run: Run, config: Config) -> bool:
+    """Whether there is nothing left to do: found without the data, from the last checkpoint if it is whole."""
+    steps = checkpoint.steps_in(run.checkpoints)
+    if not steps or not run.evaluated:
+        return False
+    try:
+        return checkpoint.checked_step(steps[-1], (checkpoint.METHOD, checkpoint.OPTIMISERS)) >= config.steps_for(
+            run.facts.samples
+        )
+    except InputError:
+        return False
+
+
+def _say_complete(run: Run, total: int) -> None:
+    if distributed.is_main():
+        longer = typed("resume", run.folder, "--train.steps", 2 * total)
+        print(f"{run.folder} is complete: all {total} steps are done; to go on for longer: {longer}")
+
+
+def _finish(
+    run: Run, config: Config, opened: Opened, method: Method, first: int, notes: list[str], unsaid: Sequence[str] = ()
+) -> None:
+    """The loop, then the evaluation and the report. `unsaid` lines are for log.txt alone."""
     started = time.monotonic()
     with _writing(run, config, facts_of(opened), method, first) as log:
         try:
+            for note in unsaid:
+                log.note(note)
             for note in notes:
                 log.say(note)
-            log.say(describe(config, opened, method))
             train(run, config, opened.dataset, method, log, first)
             processes.main_only(lambda: print_summary(run, config, opened.dataset, method, log, time.monotonic() - started))
         except Interrupted as stop:

@@ -43,8 +43,14 @@ def moved(project, tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("SAO_CACHE", str(project.parent / "cache"))
     monkeypatch.chdir("/")
     copy = shutil.copytree(project, tmp_path / "project")
+    _leave_something_to_do(copy)
     _change_place(copy, absolute=str(tmp_path / "gone" / "photographs"))
     return copy
+
+
+def _leave_something_to_do(project: Path) -> None:
+    """Else a run that is complete is not gone on with."""
+    (project / "runs/x/eval/summary.json").unlink(missing_ok=True)
 
 
 def _change_place(project: Path, absolute: str) -> None:
@@ -65,6 +71,7 @@ def refused(capsys, *arguments: object) -> str:
 def test_from_another_folder(project, monkeypatch, capsys):
     monkeypatch.setenv("SAO_CACHE", str(project.parent / "cache"))
     monkeypatch.chdir("/")
+    _leave_something_to_do(project)
     assert main(["resume", str(project / "runs/x")]) == 0
     assert main(["eval", str(project / "runs/x"), "--metrics", "effective_rank"]) == 0
 
@@ -73,6 +80,7 @@ def test_a_folder_of_that_name_where_the_command_is_typed_is_not_taken_for_it(pr
     monkeypatch.setenv("SAO_CACHE", str(project.parent / "cache"))
     photographs(tmp_path / "photographs", seed=1, count=30)
     monkeypatch.chdir(tmp_path)
+    _leave_something_to_do(project)
     assert main(["resume", str(project / "runs/x")]) == 0
 
 
@@ -128,4 +136,5 @@ def test_a_named_data_set_in_a_folder_of_ones_own(tmp_path, monkeypatch):
     words = tiny.words(method="random", data__source="mnist", data__folder="sets")
     assert main(["train", *words, "--out", "run"]) == 0
     monkeypatch.chdir("/")
+    (tmp_path / "run/eval/summary.json").unlink()
     assert main(["resume", str(tmp_path / "run")]) == 0

@@ -83,6 +83,7 @@ def test_no_command_asks_the_network_for_anything(tmp_path):
         ["options"],
         ["bench", "digits", "--steps", "1", "--no-literal", *small],
         ["reproduce", "compare", "--data", "pictures", "--rows", "ours", "--steps", "2", "--jobs", "1", *narrow],
+        ["cache"],
         ["doctor"],
     ]
     (known,) = (action.choices for action in build_parser()._actions if isinstance(action.choices, dict))

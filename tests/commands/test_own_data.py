@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -64,14 +65,21 @@ def names_in(path: Path) -> list[str]:
 def test_a_folder_of_jpegs_from_end_to_end(tmp_path):
     data, run = pictures(tmp_path / "data"), tmp_path / "run"
     said, _ = sao(tmp_path / "train", "train", "--data", data, "--out", run, *SHORT)
-    assert (
-        said.index(f"auto: batch {Run(run).config.train.batch},")
-        < said.index("training on this machine")
-        < said.index("structural on data")
+    read, bad, chosen, first = said.splitlines()[:4]
+    assert read == "data: 24 colour images of 8x8, 22 to train on, 2 held out, 2 classes"
+    assert bad.startswith("1 items could not be used: dark/broken.jpg: ")
+    assert bad.endswith(f"; {run / 'skipped.tsv'} lists them")
+    assert re.fullmatch(
+        r"structural: 0\.\d\d M trained parameters, 2 steps of \d+ on cpu \(1 thread\); about 0m \d\ds on this machine "
+        r"\(\S+ s a step\); --why prints the reasons",
+        chosen,
     )
+    assert first.startswith(("step ", "evaluation "))
+    assert f"auto: batch {Run(run).config.train.batch}, because" in (run / "log.txt").read_text()
     assert "kmeans" in said
     assert (run / "skipped.tsv").read_text("utf-8-sig").startswith("dark/broken.jpg\t")
-    assert "1 items could not be used" in said
+    assert f"sao search {run} {data / 'dark'}" in said
+    assert f"sao cluster {run} {data} -k auto" in said
     config = Run(run).config
     assert structural_options(config).bank < Run(run).facts.samples // 2
     assert config.encoder == ResNetOptions(widths=(4, 8), blocks=1)
@@ -113,7 +121,7 @@ def test_tables_from_end_to_end(tmp_path, ending):
     else:
         lines = [",".join(f"{value:.6f}" for value in row) for row in rows]
         data.write_text("\n".join(["a,b,c,d", *lines, "1,2,oh,4"]))
-    said, _ = sao(tmp_path / "train", "train", "--data", data, "--out", run, *SHORT[:4])
+    said, _ = sao(tmp_path / "train", "train", "--data", data, "--out", run, "--why", *SHORT[:4])
     assert "auto: a perceptron of width 32" in said
     assert "Lipschitz target 1.0, because" in said
     assert (run / "skipped.tsv").exists() == (ending == "csv")
@@ -125,7 +133,7 @@ def test_tables_from_end_to_end(tmp_path, ending):
 
 def test_arrays_of_images_and_options_by_hand(tmp_path):
     np.save(tmp_path / "x.npy", DRAWS.integers(0, 60, (30, 8, 8), dtype=np.uint8))
-    by_hand = ["--train.batch", "6", "--method.bank", "7", *SHORT]
+    by_hand = ["--train.batch", "6", "--method.bank", "7", "--why", *SHORT]
     said, _ = sao(tmp_path / "train", "train", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", *by_hand)
     config = Run(tmp_path / "run").config
     assert (config.train.batch, structural_options(config).bank, config.train.steps) == (6, 7, 2)
@@ -138,7 +146,7 @@ def test_arrays_of_images_and_options_by_hand(tmp_path):
 
 def test_another_method_on_own_images_has_choices_of_its_own(tmp_path):
     np.save(tmp_path / "x.npy", DRAWS.integers(0, 256, (40, 8, 8), dtype=np.uint8))
-    words = ["train", "--method", "byol", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", *SHORT[:6]]
+    words = ["train", "--method", "byol", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", "--why", *SHORT[:6]]
     said, _ = sao(tmp_path / "train", *words)
     assert "auto: heads of 256 units that end in 64 numbers, because" in said
     assert "auto: a teacher with decay 0.9, because" in said
@@ -154,7 +162,7 @@ def test_a_preset_given_with_the_data_is_taken_as_it_is(tmp_path):
     words = ["train", "digits", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", "--train.batch", "6", *SHORT]
     said, _ = sao(tmp_path / "train", *words)
     assert "auto:" not in said
-    said, _ = sao(tmp_path / "auto", *words, "--auto", "--overwrite")
+    said, _ = sao(tmp_path / "auto", *words, "--auto", "--overwrite", "--why")
     assert "auto: bank" in said
 
 

@@ -49,7 +49,7 @@ def test_it_says_what_the_run_would_do(photos, capsys, tmp_path):
         "auto: bank 22 of 90 training samples",
         "2 items could not be used: a/broken.png: ",
         "notes.txt: not an image",
-        "90 samples of 3x32x32, 10 held out",
+        "photos: 100 colour images of 32x32, 90 to train on, 10 held out, 2 classes",
         "50 steps of 9: 5 passes over the data",
         ", measured",
         "evaluation  at most 10m 00s after the last step",

@@ -67,7 +67,7 @@ def kill_at_random(folder: Path, arguments: list[str], draws: random.Random) -> 
     """Start a command and SIGKILL it at a random moment after it has logged a row or some."""
     metrics = folder / "run" / "metrics.jsonl"
     command = tiny.Command(folder, *arguments)
-    command.wait_for(lambda: tiny.lines_of(folder / "said.txt") >= (1 if arguments[0] == "train" else 2))  # the loop begins
+    command.wait_for(lambda: tiny.lines_of(folder / "said.txt") >= 2)  # the loop begins
     wanted = tiny.lines_of(metrics) + draws.randint(1, 3)
     command.wait_for(lambda: tiny.lines_of(metrics) >= wanted)
     time.sleep(draws.random() * 0.03)
@@ -156,8 +156,12 @@ def test_the_installed_command_survives_a_kill_too(uninterrupted, tmp_path, opti
 def test_a_complete_run_is_said_to_be_complete(uninterrupted, capsys):
     run = uninterrupted("supervised")
     before = {path: path.read_bytes() for path in (run / "checkpoints").rglob("*.safetensors")}
+    summary = (run / "eval" / "summary.json").stat()
     assert main(["resume", str(run)]) == 0
-    assert f"complete: all {STEPS} steps are done" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"complete: all {STEPS} steps are done; to go on for longer: sao resume {run} --train.steps {2 * STEPS}" in said
+    assert said.count("\n") == 1
+    assert (run / "eval" / "summary.json").stat() == summary, "nothing is evaluated again"
     assert before == {path: path.read_bytes() for path in (run / "checkpoints").rglob("*.safetensors")}
 
 
@@ -192,7 +196,7 @@ def test_a_dry_run_prices_and_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", *tiny.words(), "--dry-run"]) == 0
     priced = capsys.readouterr().out
-    for word in (", measured", "whole run   8 steps", "memory", "disk", "1437 samples"):
+    for word in (", measured", "whole run   8 steps", "memory", "disk", "1437 to train on"):
         assert word in priced
     assert list(tmp_path.iterdir()) == []
 
@@ -315,7 +319,7 @@ def test_refuses_to_resume_on_other_data(capsys, tmp_path, archive):
     assert main(["train", "digits", *tiny.words(method="random"), "--data", archive(), "--out", out]) == 0
     archive(images=41)
     capsys.readouterr()
-    assert "the data has changed" in refused(capsys, "resume", out)
+    assert "the data has changed" in refused(capsys, "resume", out, "--train.steps", "9")
 
 
 def test_refuses_a_damaged_configuration(capsys, tmp_path):

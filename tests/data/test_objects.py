@@ -1,5 +1,6 @@
 """Whatever a person has in Python gives the same images as the files that it came from."""
 
+import importlib.util
 import io
 import os
 from collections.abc import Callable
@@ -331,12 +332,24 @@ def test_a_linked_table_outside_the_folder_is_not_opened(folder, tmp_path):
     assert [(one.name, one.reason) for one in skipped] == [("train.parquet", "a link that leaves the folder")]
 
 
-def test_heic_without_its_plug_in_and_avif(tmp_path):
+@pytest.mark.skipif(importlib.util.find_spec("pillow_heif") is not None, reason="the extra heic is installed")
+def test_heic_without_its_plug_in_says_what_to_install(tmp_path):
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100))
+    with pytest.raises(InputError, match=r"a\.heic: a HEIC picture: pip install 'sao\[heic\]' to read it"):
+        open_for_embedding(tmp_path / "a.heic", shape=(3, 8, 8))
+
+
+def test_heic_is_read_with_its_plug_in(tmp_path):
+    pillow_heif = pytest.importorskip("pillow_heif", reason="the extra heic is not installed")
+    pillow_heif.from_pillow(Image.new("RGB", (32, 16), (200, 30, 60))).save(tmp_path / "a.heic", quality=95)
+    found = open_for_embedding(tmp_path / "a.heic", shape=(3, 8, 8), cache_folder=tmp_path / "cache")[0]
+    assert isinstance(found, Images)
+    np.testing.assert_allclose(found.pixels[0].reshape(-1, 3).mean(0), (200, 30, 60), atol=6)
+
+
+def test_avif_is_read_where_pillow_can(tmp_path):
     from PIL import features
 
-    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100))
-    with pytest.raises(InputError, match=r"a\.heic: a HEIC picture: pip install pillow-heif"):
-        open_for_embedding(tmp_path / "a.heic", shape=(3, 8, 8))
     if features.check("avif"):
         stream = io.BytesIO()
         Image.new("RGB", (16, 16), "red").save(stream, "AVIF")

@@ -109,10 +109,24 @@ def test_a_number_is_proposed_with_its_reason():
     points, _ = blobs()
     proposal = proposed_clusters(points)
     assert proposal.k == 5
-    assert "after 5 groups (by 0." in proposal.reason
+    assert proposal.sure
     drops = -np.diff(spectral_coordinates(points, 31)[0])[1:]  # after 2, 3, … groups
-    second = int(np.argsort(-drops)[1]) + 2
-    assert proposal.reason.endswith(f", then after {second} (by {drops[second - 2]:.3f})")
+    first, second, third = (f"{place + 2} (by {drops[place]:.3f})" for place in np.argsort(-drops)[:3])
+    assert str(proposal).endswith(f"drop most after {first.replace(' ', ' groups ', 1)}, then after {second}, {third}")
+
+
+def test_a_number_that_nothing_speaks_for_is_said_to_be_unsure():
+    """35 classes that run into each other: no number stands out, and more than 30 are not tried."""
+    draws = torch.Generator().manual_seed(0)
+    centres = torch.randn(35, 8, generator=draws)
+    points = centres.repeat(12, 1) + torch.randn(420, 8, generator=draws)
+    proposal = proposed_clusters(points)
+    assert not proposal.sure
+    said = str(proposal)
+    assert said.startswith(f"{proposal.k} clusters, but that is unsure: ")
+    for k, drop in proposal.choices[1:3]:
+        assert f"{k} (by {drop:.3f})" in said
+    assert "2 to 30 were tried" in said
 
 
 def test_the_same_seed_gives_the_same_clusters():

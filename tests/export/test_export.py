@@ -247,3 +247,89 @@ def test_a_generator_that_draws_on_its_way_is_refused_in_one_line(tmp_path):
     with pytest.raises(InputError, match="generator of this run cannot be exported in this form"):
         write(tmp_path / "g.pt2", whole_generator(model), np.zeros((3, 1, 8, 8), np.float32), "A generator.")
     assert not (tmp_path / "g.pt2").exists()
+
+
+# --- images of any size --------------------------------------------------------------------------------------------------
+
+
+def photographs(folder: Path) -> Path:
+    """Real photographs, which come with scikit-learn, as files of several sizes and kinds; one of them lies on its side."""
+    from PIL import Image
+    from sklearn.datasets import load_sample_images
+
+    folder.mkdir()
+    for number, (pixels, size) in enumerate(
+        zip(2 * load_sample_images().images, [(640, 427), (97, 301), (150, 150), (33, 20)], strict=True)
+    ):
+        picture = Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC)
+        exif = picture.getexif()
+        exif[0x0112] = 6 if number == 1 else 1
+        picture.save(folder / f"{number}.{'jpg' if number % 2 else 'png'}", exif=exif)
+    return folder
+
+
+@pytest.mark.parametrize("fit_", ["crop", "pad", "centre"])
+@pytest.mark.parametrize("size", [(427, 640), (301, 97), (16, 16), (11, 20)], ids=lambda size: "x".join(map(str, size)))
+def test_images_are_prepared_in_the_graph_as_pillow_does_it(fit_, size):
+    from PIL import Image
+    from sklearn.datasets import load_sample_images
+
+    from sao.data.files.decode import Recipe, fit
+    from sao.export.any_size import OfAnySize
+
+    picture = Image.fromarray(load_sample_images().images[0]).resize(size[::-1], Image.Resampling.BICUBIC)
+    recipe = Recipe(16, 3, fit_)
+    found = OfAnySize(nn.Identity(), recipe).prepared(torch.from_numpy(np.array(picture)[None]))[0].permute(1, 2, 0).numpy()
+    apart = np.abs(found - fit(picture, recipe).astype(np.float32))
+    assert apart.max() <= 2  # Pillow may begin with the rows of a tall image, and rounds between
+    assert apart.mean() < 0.2
+
+
+@pytest.fixture(scope="module")
+def colour_run(tmp_path_factory) -> Path:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
+    data = Dataset("noise", Images(pixels[:30]), Images(pixels[30:]))
+    return run_of(tmp_path_factory.mktemp("runs") / "colour", data, method__bank="8")
+
+
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_a_file_that_takes_images_of_any_size_says_how_far_it_is_from_sao(colour_run, tmp_path, capsys, ending):
+    from sao.data.files.decode import whole_image
+    from sao.export.writing import open_onnx, open_program
+
+    folder, target = photographs(tmp_path / "photos"), tmp_path / f"encoder.{ending}"
+    assert main(["export", str(colour_run), "-o", str(target), "--any-size", "--data", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "images (nxhxwx3, uint8) → features" in said
+    assert (
+        "it prepares images so: upright, transparency on white, the centre square, resized to 16x16 by Pillow's LANCZOS" in said
+    )
+    assert "on 4 image files of 4 sizes, against sao's own preparation, which " in said
+    function = (open_onnx if ending == "onnx" else open_program)(target)
+    expected = sao.load(colour_run, device="cpu").embed(folder)
+    for path, ours in zip(sorted(folder.iterdir()), expected, strict=True):
+        image = whole_image(str(path), 3)
+        assert image is not None
+        (theirs,) = function(image[None])
+        assert ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs) > 0.999
+
+
+def test_an_export_says_how_images_are_prepared(run, tmp_path, capsys):
+    assert main(["export", str(run), "-o", str(tmp_path / "plain")]) == 0
+    text = "upright, transparency on white, the centre square, resized to 8x8 by Pillow's LANCZOS filter"
+    assert f"prepare images so: {text}; grey (Pillow's L) as bytes, then x / 127.5 - 1" in capsys.readouterr().out
+    assert text in (tmp_path / "plain" / "encoder.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "folder", "--any-size"], "--any-size is for .onnx and .pt2"),
+        (["-o", "g.pt2", "--any-size", "--generator"], "--any-size is for the encoder"),
+    ],
+)
+def test_any_size_where_there_is_none_is_refused(run, tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(run), *words]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 import time
@@ -23,6 +24,10 @@ Shapes = dict[str, tuple[int, int, int]]  # of one image in each array of an ent
 
 _WRITING = ".writing-"
 _LOCK = "lock"
+OWN_FOLDERS = re.compile(
+    r"[0-9a-f]{16}-[0-9a-f]{32}|arrays-\d+-\d+-\d+-[a-z]+-[0-9a-f]+|stream-[0-9a-f]{32}|\.writing-[0-9a-f]{16}"
+)
+OWN_FILES = {"pixels.npy", "frames.npy", "facts.json", "items.bin", "index.jsonl", "complete", _LOCK}
 _ABANDONED_SECONDS = 3600  # only for a folder whose writer died in the instant between making it and locking it
 
 
@@ -36,6 +41,16 @@ class Stored:
     @property
     def pixels(self) -> np.ndarray:
         return self.arrays["pixels"]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An entry as `sao cache` shows it."""
+
+    path: Path
+    size: int  # bytes
+    made: float  # seconds since 1970
+    what: str
 
 
 class Cache:
@@ -68,6 +83,31 @@ class Cache:
             shutil.rmtree(entry, ignore_errors=True)
             return None
         return Stored(arrays, facts)
+
+    def kept(self) -> list[Kept]:
+        """All that sao wrote here: entries, and what killed runs left. Anything else in the folder is somebody's."""
+        found = []
+        with self.explained():
+            for path in self.folder.iterdir() if self.folder.is_dir() else []:
+                if path.is_symlink() or not path.is_dir() or not OWN_FOLDERS.fullmatch(path.name):
+                    continue
+                with suppress(FileNotFoundError):  # another process removed it just now
+                    files = list(path.iterdir())
+                    if all(file.name in OWN_FILES and file.is_file() and not file.is_symlink() for file in files):
+                        size = sum(file.stat().st_size for file in files)
+                        found.append(Kept(path, size, path.stat().st_mtime, _described(path)))
+        return found
+
+    def remove(self, entry: Kept) -> bool:
+        """Whether it went: one that a living process writes stays."""
+        with self.explained():
+            if not (entry.path / _LOCK).exists():
+                shutil.rmtree(entry.path, ignore_errors=True)
+                return True
+            with suppress(Timeout), FileLock(entry.path / _LOCK, timeout=0):
+                shutil.rmtree(entry.path, ignore_errors=True)
+                return True
+        return False
 
     @contextmanager
     def writer(self, shapes: Shapes, most: int) -> Iterator["Writer"]:
@@ -172,6 +212,18 @@ class Writer:
         for name, stream in self._streams.items():
             header = {"descr": "|u1", "fortran_order": False, "shape": (self._count, *self._shapes[name])}
             np.lib.format.write_array_header_1_0(stream, header)
+
+
+def _described(path: Path) -> str:
+    if path.name.startswith(_WRITING):
+        return "unfinished"
+    if path.name.startswith("stream-"):
+        return "items of a stream"
+    try:
+        n, height, width, channels = json.loads((path / "facts.json").read_text("utf-8"))["shape"]
+        return f"{int(n)} images of {int(width)}x{int(height)}, {'grey' if channels == 1 else 'colour'}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "damaged"
 
 
 def _mapped(path: Path) -> np.ndarray:

@@ -172,6 +172,23 @@ def decode(data: bytes, recipe: Recipe) -> Picture | Failure:
         return _damage(error, data[:12])
 
 
+def whole_image(path: str, channels: int) -> np.ndarray | None:
+    """An image file in its own size, upright, as uint8 (h, w, channels); None where it is none."""
+    data = read(path)
+    if isinstance(data, Failure):
+        return None
+    try:
+        with quiet(), Image.open(io.BytesIO(data), formats=formats()) as image:
+            if isinstance(_header(image), Failure):
+                return None
+            loaded = _on_white(eight_bits(image)).convert("L" if channels == 1 else "RGB")
+            turn = _TRANSPOSES.get(_orientation(image))
+            pixels = np.array(loaded if turn is None else loaded.transpose(turn))  # a copy: torch wants to write to it
+    except Exception:  # Pillow raises nearly every kind on damaged files
+        return None
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
 def eight_bits(image: Image.Image) -> Image.Image:
     """The image in one of the modes L, LA, RGB, RGBA."""
     if image.mode == "F" or image.mode.startswith("I"):
@@ -268,7 +285,7 @@ def _damage(error: Exception, start: bytes) -> Failure:
         if start[4:12] in (b"ftypavif", b"ftypavis"):
             return Failure("an AVIF picture, which this build of Pillow cannot read: pip install -U pillow")
         if start[4:8] == b"ftyp" and start[8:12] in (b"heic", b"heix", b"hevc", b"mif1", b"msf1"):
-            return Failure("a HEIC picture: pip install pillow-heif to read it")
+            return Failure("a HEIC picture: pip install 'sao[heic]' to read it")
         return Failure("not an image in a known format (PNG, JPEG, WebP, BMP, TIFF, GIF)")
     if isinstance(error, Image.DecompressionBombError):
         return Failure(f"more than {MAX_PIXELS // 1_000_000} million pixels")

@@ -25,10 +25,24 @@ from sao.data.files.decode import (
     decode_chunk,
     digest,
     digest_chunk,
+    formats,
     inspect_chunk,
     read,
 )
-from sao.data.files.reading import FRAME, Entry, Found, ReadOptions, Skipped, Source, Splits, codes_and_names, first_of, inside
+from sao.data.files.reading import (
+    FRAME,
+    LINKED_FOLDER,
+    Entry,
+    Found,
+    ReadOptions,
+    Skipped,
+    Source,
+    Splits,
+    codes_and_names,
+    first_of,
+    inside,
+    links_said,
+)
 from sao.data.files.workers import map_in_order
 from sao.data.split import Layout, labels_or_note, layout_of
 from sao.errors import InputError, printable
@@ -89,7 +103,7 @@ class Folder(Source):
         except (OSError, ValueError) as error:
             return Failure(f"cannot be read: {getattr(error, 'strerror', None) or error}")
         if stat.S_ISDIR(status.st_mode):
-            return Failure("a link to a folder; only links to files are followed")
+            return Failure(LINKED_FOLDER)
         return (path, status.st_size) if stat.S_ISREG(status.st_mode) else Failure("not a regular file")
 
 
@@ -131,7 +145,9 @@ def read_images(source: Source, options: ReadOptions) -> Found:
     else:
         layout = _given_layout(source, usable, options.use_labels)
     classes = codes_and_names(layout.labels, [printable(name) for name in names])
-    return Found(Images(stored.pixels, *classes, frames), layout.splits, skipped, stored.facts["notes"] + layout.notes)
+    links = links_said(options.where, source.skipped)
+    notes = stored.facts["notes"] + layout.notes + ([links] if links else [])
+    return Found(Images(stored.pixels, *classes, frames), layout.splits, skipped, notes)
 
 
 def _given_layout(source: Source, usable: np.ndarray, use_labels: bool) -> Layout:
@@ -164,6 +180,8 @@ def _prefix(source: Source, options: ReadOptions) -> str:
     facts = [FORMAT_VERSION, PIL.__version__, options.size, options.channels, options.fit]
     if options.crop is not None:
         facts.append(f"frames {FRAME}")
+    if "HEIF" in formats():  # what could not be read before it was installed can be read now
+        facts.append("HEIF")
     facts.append([entry.size for entry in source.entries])
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest() + "-"
 
@@ -241,6 +259,8 @@ def _skipped(source: Source, failed: dict[int, str]) -> list[Skipped]:
 
 
 def _nothing_usable(options: ReadOptions, skipped: list[Skipped]) -> InputError:
+    if links := links_said(options.where, skipped):
+        return InputError(f"{options.where} has no usable image: {links}")
     return InputError(f"{options.where} has no usable image{first_of(skipped)}: give PNG, JPEG, WebP, BMP, TIFF or GIF files")
 
 

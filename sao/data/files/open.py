@@ -38,6 +38,7 @@ class Opened:
     skipped: list[Skipped]
     notes: list[str]
     standardiser: Standardiser | None = None
+    labelled: str | None = None  # of a table of labels: how many of the samples it names
 
 
 def open_data(
@@ -208,6 +209,14 @@ def source_or_kind(path: Path, exclude: Path | None = None) -> Source | Literal[
     except (OSError, ValueError) as error:
         raise InputError(f"{where} cannot be read ({getattr(error, 'strerror', None) or error}): check it") from None
     raise InputError(f"{where} is not data of a known kind: give a folder, .zip, .tar, .npy, .npz, .csv, .parquet or an image")
+
+
+def image_files(path: Path, exclude: Path | None = None) -> dict[str, str]:
+    """The image files of a folder or a list, by the names of their samples."""
+    held = source_or_kind(path, exclude)
+    if not isinstance(held, Folder | PathList):
+        raise InputError(f"{printable(str(path))} is no folder of image files, so there are none to copy: give one")
+    return held.files
 
 
 def shard_paths(path: str | os.PathLike[str]) -> list[Path] | None:

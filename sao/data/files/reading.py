@@ -1,6 +1,7 @@
 """What all readers of files share: the options that they are given, the files they are given, and what they return."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from sao.data.split import Labels
 from sao.errors import InputError, printable
 
 FRAME = 2  # a whole frame is kept at so many times the size: a crop of a quarter of its area then still has all its pixels
+
+SHOWN = 3  # of the items that could not be used
+LEAVES, LINKED_FOLDER = "a link that leaves the folder", "a link to a folder; only links to files are followed"
 
 Fit = Literal["crop", "pad", "centre"]
 Splits = tuple[np.ndarray, np.ndarray]
@@ -51,6 +55,11 @@ class Source:
     def load(self) -> Iterator[Loaded]:
         yield from self._paths
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The path of each entry, by its name as it is printed."""
+        return {printable(entry.name): path for entry, path in zip(self.entries, self._paths, strict=True)}
+
     def digest(self) -> bytes | None:
         """A digest of all contents if one is cheaper than reading every file, else None."""
         return None
@@ -68,7 +77,7 @@ def leaves(name: str) -> bool:
 def inside(path: str, root: str) -> str | Failure:
     """The file behind a path, which may be a link, unless it lies outside a folder without links in its own path."""
     real = os.path.realpath(path, strict=True)
-    return real if os.path.commonpath([real, root]) == root else Failure("a link that leaves the folder")
+    return real if os.path.commonpath([real, root]) == root else Failure(LEAVES)
 
 
 @dataclass(frozen=True)
@@ -119,6 +128,19 @@ class ReadOptions:
     def refuse(self, skipped: Sequence[Skipped]) -> None:
         if self.strict and skipped:
             raise InputError(f"{skipped[0].name}: {skipped[0].reason}; mend or remove it")
+
+
+def skipped_said(skipped: Sequence[Skipped]) -> str:
+    """How many items could not be used, and why the first of them could not."""
+    named = "; ".join(f"{item.name}: {item.reason}" for item in skipped[:SHOWN])
+    return f"{len(skipped)} items could not be used: {named}{'; …' if len(skipped) > SHOWN else ''}"
+
+
+def links_said(where: str, skipped: Sequence[Skipped]) -> str | None:
+    """How links that are not followed can be: a path that a person wrote into a list may lead anywhere."""
+    links = sum(item.reason in (LEAVES, LINKED_FOLDER) for item in skipped)
+    listed = f"`find -L {shlex.quote(where)} -type f > images.txt` lists what they lead to, and images.txt can be the data"
+    return f"{links} links out of {where} were not followed: {listed}" if links else None
 
 
 def first_of(skipped: Sequence[Skipped]) -> str:

@@ -1,0 +1,39 @@
+"""sao cache: which decoded images are kept, how large they are, and how they go away."""
+
+import time
+from argparse import Namespace
+
+from sao.data.files.cache import Cache
+from sao.errors import InputError
+
+SHOWN = 20  # entries
+
+
+def run(arguments: Namespace) -> None:
+    days = arguments.older_than
+    if days is not None and not (arguments.clear and days >= 0):
+        raise InputError("--older-than is for --clear, with a number of days from 0 on")
+    cache = Cache()
+    kept = sorted(cache.kept(), key=lambda entry: -entry.size)
+    if arguments.clear:
+        old = [entry for entry in kept if days is None or time.time() - entry.made > 86400 * days]
+        removed = [entry for entry in old if cache.remove(entry)]
+        print(f"{cache.folder}: removed {_said(len(removed), sum(entry.size for entry in removed))}")
+        if len(removed) < len(old):
+            print(f"{_entries(len(old) - len(removed))} stayed: another process is writing there")
+        return
+    print(f"{cache.folder} (SAO_CACHE): {_said(len(kept), sum(entry.size for entry in kept))}")
+    for entry in kept[:SHOWN]:
+        print(f"  {entry.size / 1e6:10.1f} MB  {time.strftime('%Y-%m-%d', time.localtime(entry.made))}  {entry.what}")
+    if len(kept) > SHOWN:
+        print(f"  and {_entries(len(kept) - SHOWN)} more")
+    if kept:
+        print("decoded images are made again when they are needed: `sao cache --clear` removes them")
+
+
+def _said(count: int, size: int) -> str:
+    return f"{_entries(count)}, " + (f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB")
+
+
+def _entries(count: int) -> str:
+    return f"{count} {'entry' if count == 1 else 'entries'}"
