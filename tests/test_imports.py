@@ -19,7 +19,7 @@ LINES: list[set[str]] = [
     {"methods"},
     {"config"},
     {"evaluation.evaluator", "evaluation.extract", "training"},
-    {"report.cluster_sheet"},
+    {"report.cluster_sheet", "search"},
     {"training.model", "config.auto"},
     {"training.warm_start"},
     {"benchmark", "export", "report"},

@@ -33,7 +33,7 @@ def open_with_splits(model: Model, data: str) -> tuple[Samples, list[str] | None
         train, test = opened.dataset.train, opened.dataset.test
         names = [f"train {i}" for i in range(len(train))] + [f"test {i}" for i in range(len(test))]
         return replace(joined(train, test), names=names), ["train"] * len(train) + ["test"] * len(test)
-    _check_there(data)
+    check_there(data)
     samples, skipped, notes = open_for_embedding(
         data,
         shape=model.facts.shape,
@@ -70,7 +70,7 @@ def open_split_for(model: Model, data: str) -> Opened:
     """
     if data in named.NAMES:
         return _named(model, data)
-    _check_there(data)
+    check_there(data)
     config = model.config
     return open_path(
         data,
@@ -128,7 +128,7 @@ def _standardiser(facts: DataFacts) -> Standardiser | None:
     return None if facts.standardiser is None else Standardiser.from_dict(facts.standardiser)
 
 
-def _check_there(data: str) -> None:
+def check_there(data: str) -> None:
     if not data_exists(data):
         raise InputError(f"there is no file or folder {data}")
 
@@ -137,5 +137,13 @@ def _say(notes: list[str], skipped: list[Skipped]) -> None:
     """To people: what a command writes may go to another program."""
     for note in notes:
         print(printable(note), file=sys.stderr)
+    say_skipped(skipped)
+
+
+def say_skipped(skipped: list[Skipped]) -> None:
     if skipped:
         print(printable(skipped_said(skipped)), file=sys.stderr)
+
+
+def names_of(samples: Samples) -> list[str]:
+    return [str(i) for i in range(len(samples))] if samples.names is None else list(samples.names)
