@@ -145,7 +145,7 @@ def _add_use(command: AddCommand) -> None:
     report = command("report", "one HTML page of a run, or of several side by side: metrics, curves, samples, map, clusters")
     report.add_argument("runs", metavar="RUN", nargs="+", help="folders of trained runs")
     report.add_argument("-o", "--output", help="HTML file (default: RUN/report.html; of several runs report.html)")
-    report.add_argument("--points", type=int, default=5000, help="held-out samples on the map (default: 5000, at most 20000)")
+    report.add_argument("--points", type=int, default=20_000, help="samples on the page (default: all, at most 20000)")
     report.add_argument("--layout", choices=("tsne", "umap"), default="tsne", help="of the map (default: tsne)")
     report.add_argument("--clusters", type=int, help="how many (default: as many as classes, 10 without labels)")
 
