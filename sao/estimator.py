@@ -266,7 +266,11 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
             return x
         x = np.asarray(X)
         if fitted_shape is not None:
-            return np.asarray(self.model_.samples(x).pixels)  # pyright: ignore[reportAttributeAccessIssue]
+            x = x[..., None] if x.ndim == 3 else x
+            shape = (*fitted_shape[1:], fitted_shape[0])
+            if x.dtype != np.uint8 or x.shape[1:] != shape:
+                raise InputError(f"X must be of the shape that was fitted, images as uint8 {shape}, got {x.dtype} {x.shape[1:]}")
+            return x
         if x.dtype != np.uint8 or len(x) < 2 or x.shape[1] != x.shape[2] or not 8 <= x.shape[1] <= 256 or 0 in x.shape:
             raise InputError(
                 f"images must be uint8 (n, h, w[, c]), at least 2, square with 8 to 256 pixels a side, got {x.dtype} {x.shape}"

@@ -31,7 +31,7 @@ def open_with_splits(model: Model, data: str) -> tuple[Samples, list[str] | None
         _say(opened.notes, [])
         train, test = opened.dataset.train, opened.dataset.test
         return _joined(train, test), ["train"] * len(train) + ["test"] * len(test)
-    _check_there(data)
+    check_there(data)
     samples, skipped, notes = open_for_embedding(
         data,
         shape=model.facts.shape,
@@ -68,7 +68,7 @@ def open_split_for(model: Model, data: str) -> Opened:
     """
     if data in named.NAMES:
         return _named(model, data)
-    _check_there(data)
+    check_there(data)
     config = model.config
     return open_path(
         data,
@@ -126,7 +126,7 @@ def _standardiser(facts: DataFacts) -> Standardiser | None:
     return None if facts.standardiser is None else Standardiser.from_dict(facts.standardiser)
 
 
-def _check_there(data: str) -> None:
+def check_there(data: str) -> None:
     if not data_exists(data):
         raise InputError(f"there is no file or folder {data}")
 
@@ -135,10 +135,18 @@ def _say(notes: list[str], skipped: list[Skipped]) -> None:
     """To people: what a command writes may go to another program."""
     for note in notes:
         print(printable(note), file=sys.stderr)
+    say_skipped(skipped)
+
+
+def say_skipped(skipped: list[Skipped]) -> None:
     for item in skipped[:5]:
         print(printable(f"skipped {item.name}: {item.reason}"), file=sys.stderr)
     if len(skipped) > 5:
         print(f"… and {len(skipped) - 5} more items were skipped", file=sys.stderr)
+
+
+def names_of(samples: Samples) -> list[str]:
+    return [str(i) for i in range(len(samples))] if samples.names is None else list(samples.names)
 
 
 def _joined(train: Samples, test: Samples) -> Samples:

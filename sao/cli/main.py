@@ -142,6 +142,26 @@ def _add_use(command: AddCommand) -> None:
     cluster.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
     cluster.add_argument("--seed", type=int, default=0, help=SEED)
 
+    search = command("search", "the images of a folder that are most like one or many others")
+    search.add_argument("run", metavar="RUN", help="folder of a trained run, or the name of a model that comes with sao")
+    search.add_argument("queries", metavar="QUERY", nargs="+", help="images, or folders of them")
+    search.add_argument("--in", dest="gallery", required=True, metavar="DATA", help=f"where to search: {DATA}")
+    search.add_argument("-k", type=int, default=20, help="neighbours of each query (default: 20)")
+    search.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
+    search.add_argument("-o", "--output", help="folder for neighbours.csv and neighbours.png (default: none are written)")
+
+    duplicates = command("duplicates", "groups of equal and near-equal images, and which to keep; changes none of them")
+    duplicates.add_argument("folder", metavar="FOLDER", nargs="?", help="a folder, an archive or a list of images")
+    duplicates.add_argument(
+        "--features", metavar="F.npz", help="features and names as `sao embed` writes them, instead of images"
+    )
+    duplicates.add_argument(
+        "--model",
+        metavar="NAME|RUN",
+        help="whose features find candidates (default: one of sao that suits, or patches)",
+    )
+    duplicates.add_argument("-o", "--output", help="folder for duplicates.csv and duplicates.html (default: none are written)")
+
     report = command("report", "one HTML page of a run, or of several side by side: metrics, curves, samples, map, clusters")
     report.add_argument("runs", metavar="RUN", nargs="+", help="folders of trained runs")
     report.add_argument("-o", "--output", help="HTML file (default: RUN/report.html; of several runs report.html)")
@@ -168,7 +188,7 @@ def _add_use(command: AddCommand) -> None:
     ship.add_argument("-o", "--output", required=True, help="a new folder, which every command then takes for RUN")
     ship.add_argument("--half", action="store_true", help="keep weights in 16 bits, if features and samples stay the same")
     ship.add_argument("--licence", default="not stated", help="of the weights, for the model card (default: not stated)")
-    for writer in (embed, cluster, sample, export):
+    for writer in (embed, cluster, search, duplicates, sample, export):
         writer.add_argument("--overwrite", action="store_true", help="replace what an earlier command wrote to this place")
 
 

@@ -22,7 +22,7 @@ from sao.evaluation.kmeans import starts_for
 from sao.evaluation.manifold import Manifold
 from sao.evaluation.patches import centroids_for, patch_features
 from sao.evaluation.pretrained import PRETRAINED, Pretrained
-from sao.evaluation.result import Metric
+from sao.evaluation.result import Metric, as_grid
 from sao.evaluation.suite import check_names, computations, evaluate
 from sao.evaluation.verdict import Verdict, pca, verdict_of
 from sao.methods import FeatureName, Method
@@ -75,6 +75,9 @@ class Evaluation:
     verdict: Verdict | None
     n_train: int
     n_test: int | None  # None where there is one split
+
+    def __repr__(self) -> str:
+        return "\n".join([as_grid(self.metrics, width=80), *([] if self.verdict is None else ["", self.verdict.sentence])])
 
     def _repr_html_(self) -> str:
         """For a notebook: the table, and what it comes to."""

@@ -4,7 +4,7 @@ Equal files and equal pixels are found by their digests. Candidates for near-equ
 thumbnails. The thumbnails of a pair then decide, because features of alike images are as near as those of copies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,16 +17,17 @@ from torch.nn import functional as F
 
 from sao.evaluation.inputs import feature_matrix, unit_rows
 from sao.evaluation.neighbours import nearest
+from sao.search.fingerprints import SIDE
 
 Kind = Literal["same bytes", "same pixels", "near"]
 
-SIDE = 32  # pixels of a thumbnail
 CANDIDATES = 8  # neighbours of an image that are looked at, of each kind of neighbour
 BLUR = 5  # pixels: what is larger is no detail
 # Shares of a side that a crop may have kept, and at how many places along it: less than a pixel of the thumbnail apart.
 CROPS = {1.0: 1, 0.95: 3, 0.9: 5}
 # Correlations of two thumbnails. Of 1,000 photographs no two different ones had more than .76; copies have .9 and more.
 LEAST_CORRELATION, LEAST_OF_FEW, CERTAIN_CORRELATION = 0.8, 0.9, 0.985
+COLOUR_AREAS, LEAST_COLOUR, LEAST_COLOUR_COSINE = 4, 4.0, 0.5  # areas a side; of 255, less is grey
 FEWEST = 30  # images: of fewer nobody can say how far apart they usually are
 RANK = 8  # of the neighbour at the usual distance
 EXPECTED_BY_CHANCE = 0.05  # pairs of different images in the whole folder that may pass for near-equal
@@ -46,6 +47,9 @@ class Known:
     areas: np.ndarray | None = None  # (n,) width times height
     file_sizes: np.ndarray | None = None  # (n,) bytes
 
+    def with_features(self, features: np.ndarray) -> "Known":
+        return replace(self, features=features)
+
     def select(self, rows: np.ndarray) -> "Known":
         chosen = {name: _at(value, rows) for name, value in vars(self).items()}
         return replace(self, **chosen)
@@ -56,6 +60,10 @@ class Copy:
     row: int
     kind: Kind
     distance: float  # from the image to keep: 0 for the same pixels, at most 2
+
+    @property
+    def said(self) -> str:
+        return self.kind if self.kind != "near" else f"near, distance {self.distance:.2f}"
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,17 @@ def find_duplicates(known: Known) -> list[Group]:
     return sorted(found, key=lambda group: (-len(group.rows), group.keep))
 
 
+def with_equal_pixels(groups: Sequence[Group], digests: Mapping[int, bytes | None]) -> list[Group]:
+    """The groups, where near copies with the digest of the image to keep have the same pixels."""
+
+    def told(copy: Copy, keep: int) -> Copy:
+        digest = digests.get(copy.row)
+        equal = copy.kind == "near" and digest is not None and digest == digests.get(keep)
+        return Copy(copy.row, "same pixels", 0.0) if equal else copy
+
+    return [replace(group, copies=_sorted([told(copy, group.keep) for copy in group.copies])) for group in groups]
+
+
 def near_pairs(known: Known) -> dict[tuple[int, int], float]:
     """Pairs (a < b) of near-equal images, with the distance of their thumbnails; without thumbnails, of their features."""
     if known.thumbnails is None:
@@ -102,7 +121,11 @@ def near_pairs(known: Known) -> dict[tuple[int, int], float]:
     pairs = _candidates(images, known.features)
     distances = _distance(_correlations(images, _descriptors(images), pairs))
     least, few, certain = map(_distance, (LEAST_CORRELATION, LEAST_OF_FEW, CERTAIN_CORRELATION))
-    return _below(pairs, distances, _limits(pairs, distances, len(images), certain, few).clip(max=least))
+    near = _below(pairs, distances, _limits(pairs, distances, len(images), certain, few).clip(max=least))
+    near = {pair: distance for pair, distance in near.items() if _same_colours(*known.thumbnails[list(pair)])}
+    # Blank images have no details that could agree.
+    equal = _same([image.tobytes() for image in known.thumbnails], len(images))
+    return near | {(int(first), row): 0.0 for row, first in enumerate(equal) if first != row}
 
 
 def thumbnails(pixels: np.ndarray) -> Tensor:
@@ -160,6 +183,17 @@ def _correlations(images: Tensor, looks: Tensor, pairs: np.ndarray) -> np.ndarra
         which = chosen % len(pairs)
         best[which] = np.maximum(best[which], found.amax(dim=0).view(2, -1).amax(dim=0).numpy())
     return best
+
+
+def _same_colours(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether large areas of two thumbnails agree in colour, mirrored or not; what has no colour agrees with all."""
+    colours = []
+    for thumbnail in (first, second, second[:, ::-1]):
+        areas = F.adaptive_avg_pool2d(torch.from_numpy(thumbnail.copy()).permute(2, 0, 1).float(), COLOUR_AREAS)
+        colours.append((areas - areas.mean(dim=0)).flatten())
+    if min(colour.square().mean() for colour in colours) < LEAST_COLOUR**2:
+        return True
+    return max(float(F.cosine_similarity(colours[0], other, dim=0)) for other in colours[1:]) >= LEAST_COLOUR_COSINE
 
 
 def _crops(image: Tensor, sharp: Tensor, blurred: Tensor) -> Tensor:
@@ -270,7 +304,11 @@ def _group(rows: np.ndarray, known: Known, exact: tuple[np.ndarray, np.ndarray],
     for row, distance in zip(others.tolist(), distances.tolist(), strict=True):
         same = [kind for kind, codes in zip(KINDS, exact, strict=False) if codes[row] == codes[keep]]
         copies.append(Copy(row, same[0], 0.0) if same else Copy(row, "near", distance))
-    return Group(keep, why, tuple(sorted(copies, key=lambda copy: (KINDS.index(copy.kind), copy.distance, copy.row))))
+    return Group(keep, why, _sorted(copies))
+
+
+def _sorted(copies: Sequence[Copy]) -> tuple[Copy, ...]:
+    return tuple(sorted(copies, key=lambda copy: (KINDS.index(copy.kind), copy.distance, copy.row)))
 
 
 def _to_keep(rows: np.ndarray, known: Known) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,7 +15,7 @@ from sao.core.random import generator
 from sao.data.dataset import Dataset, Images, Samples, Standardiser, Vectors
 from sao.data.files.objects import holds_pictures, readable
 from sao.data.files.open import open_for_embedding
-from sao.errors import InputError
+from sao.errors import InputError, printable
 from sao.evaluation.budget import Budget
 from sao.evaluation.evaluator import SUMMARISED, Evaluation, measure, representations, weights_used
 from sao.evaluation.extract import extract
@@ -26,10 +26,13 @@ from sao.evaluation.pretrained import pretrained as named_network
 from sao.methods import FeatureName, Generative, Method, Use, generative
 from sao.models import run_folder
 from sao.report.cluster_sheet import ClusterSheet
+from sao.search.index import Index, Neighbours, stored_features, tensors_digest
 from sao.training.device import choose_device
 from sao.training.partial_method import PartialMethod, latest_method
 from sao.training.pictures import decoded, to_pixels
 from sao.training.run_folder import DataFacts, Run
+
+Errors = Literal["skip", "raise"]
 
 
 def check_feature(name: str) -> None:
@@ -75,15 +78,60 @@ class Model:
         return self._partial.device if self._partial is not None else next(self.method.parameters()).device
 
     def embed(
-        self, x: Any, feature: FeatureName = "backbone", chunk: int = 256, progress: Callable[[int, int], None] | None = None
-    ) -> np.ndarray:
-        """Features (n, d) of images (n, h, w[, c]) as uint8, or of vectors (n, d) in their original units.
+        self,
+        x: Any,
+        feature: FeatureName = "backbone",
+        chunk: int = 256,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        errors: Errors | None = None,
+        return_names: bool = False,
+    ) -> Any:
+        """Features (n, d) of images of any size, or of vectors (n, d) in their original units.
 
-        Also of a path; of a list of pictures or paths; of a data set of torch or Hugging Face; of a table of pandas.
+        `x` is a path; an array or tensor, (n, h, w[, c]) or (n, c, h, w), or one image; a list of pictures or paths; a data set
+        or a DataLoader of torch, a data set of Hugging Face, a table of pandas. With `return_names` also the n names.
+
+        `errors` says what happens to an item that cannot be read. "skip" leaves it out, with a warning, as `sao embed` does:
+        the default for a path. "raise" is the default for all else, whose rows a caller counts.
         """
         check_feature(feature)
         function = self.method_for(feature).representation(feature)
-        return extract(function, self.samples(x), self.device, chunk, progress=progress)
+        samples = self.samples(x, errors)
+        features = extract(function, samples, self.device, chunk, progress=progress)
+        return (features, _names(samples)) if return_names else features
+
+    def search(
+        self,
+        queries: Any,
+        gallery: Any,
+        k: int = 20,
+        feature: FeatureName = "backbone",
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        errors: Errors | None = None,
+    ) -> Neighbours:
+        """The k samples of the gallery most like each query, nearest first; both are what `embed` takes.
+
+        For many calls on one gallery make its `index` once.
+        """
+        asked, names = self.embed(queries, feature, errors=errors, return_names=True)
+        return self.index(gallery, feature, progress, errors=errors).search(asked, k, names)
+
+    def index(
+        self,
+        gallery: Any,
+        feature: FeatureName = "backbone",
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        errors: Errors | None = None,
+    ) -> Index:
+        """Features of a gallery to search in; from the cache where the same samples were embedded by the same weights."""
+        samples = self.samples(gallery, errors)
+        about = f"{feature} {self.facts.shape} {self.config.model_dump_json(include={'method', 'encoder'})}"
+        weights = tensors_digest(self.method_for(feature).tensors_for(feature), about)
+        features, stored = stored_features(samples, weights, lambda: self.embed(samples, feature, progress=progress))
+        return Index.of(features, _names(samples), stored)
 
     def predict(self, x: Any, k: int | None = None, seed: int = 0) -> np.ndarray:
         """Clusters (n,) of the features. The first call, and every call with `k`, fits the clusters to these samples."""
@@ -132,18 +180,25 @@ class Model:
         )
         return measure(found, plan, seed, budget=budget)
 
+    def __repr__(self) -> str:
+        rows = self._about()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+
     def _repr_html_(self) -> str:
         """For a notebook: what was trained on what."""
+        return table(self._about())
+
+    def _about(self) -> list[list[str]]:
         about, shape = self.facts, "x".join(map(str, self.facts.shape))
         classes = "none" if about.classes is None else str(about.classes)
-        rows = [
+        return [
             ["method", self.config.method.name],
-            ["data", f"{about.name}: {about.samples} samples of {shape}"],
+            ["data", printable(f"{about.name}: {about.samples} samples of {shape}")],
             ["classes, for evaluation only", classes],
             ["step", f"{self.step} of {self.config.steps_for(about.samples)}"],
             ["device", str(self.device)],
         ]
-        return table(rows)
 
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
         """Generated samples: uint8 images (n, h, w, c), or vectors in their original units."""
@@ -157,28 +212,66 @@ class Model:
         values = to_pixels(drawn) if len(self.facts.shape) == 3 else drawn.cpu().numpy()
         return self._standardiser.invert(values) if self._standardiser is not None else values
 
-    def samples(self, x: Any) -> Samples:
-        """Check an array, or read any other object that holds data, and bring it into the form that the network expects."""
+    def samples(self, x: Any, errors: Errors | None = None) -> Samples:
+        """Any data that `embed` takes, in the form that the network expects."""
         if isinstance(x, Images | Vectors):
             return x
+        if errors not in (None, *get_args(Errors)):
+            raise InputError(f"errors must be one of {', '.join(get_args(Errors))}, got {errors!r}")
+        if _is_loader(x):
+            return self._of_loader(x, errors)
+        if isinstance(x, list | tuple) and x and all(hasattr(one, "__array__") for one in x):
+            same = len({np.shape(one) for one in x}) == 1
+            x = np.stack([_array(one) for one in x]) if same else x
         if not isinstance(x, torch.Tensor) and not _is_array(x):
-            return self._read(x)
-        x = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
-        if len(self.facts.shape) == 1:
-            if x.ndim != 2 or not np.issubdtype(x.dtype, np.number) or not np.isfinite(x).all():
-                raise InputError(f"x must be a finite matrix of numbers (n, d), got {x.dtype} {x.shape}")
-            return Vectors((self._standardiser.apply(x) if self._standardiser is not None else x).astype(np.float32))
-        x = x[..., None] if x.ndim == 3 else x
-        channels, height, width = self.facts.shape
-        if x.dtype != np.uint8 or x.shape[1:] != (height, width, channels):
-            raise InputError(f"x must be uint8 of shape (n, {height}, {width}, {channels}), got {x.dtype} {x.shape}")
-        return Images(x)
+            return self._read(x, errors)
+        if len(self.facts.shape) == 3:
+            return self._read(self._several(x), errors)
+        x = _array(x)
+        if x.ndim != 2 or not np.issubdtype(x.dtype, np.number) or not np.isfinite(x).all():
+            raise InputError(f"x must be a finite matrix of numbers (n, d), got {x.dtype} {x.shape}")
+        return Vectors((self._standardiser.apply(x) if self._standardiser is not None else x).astype(np.float32))
 
-    def _read(self, x: Any) -> Samples:
-        """From a path, or any object that holds data; every item is needed, so a bad one is an error."""
-        source = x if isinstance(x, str | os.PathLike) else readable(x)
-        shape, transform = self.facts.shape, self._standardiser
-        return open_for_embedding(source, shape=shape, standardiser=transform, fit=self.config.data.fit, strict=True)[0]
+    def _several(self, x: Any) -> np.ndarray:
+        """An array of images; of one image in colour, (h, w, c) or a tensor (c, h, w), an array of one."""
+        array = _array(x)
+        in_colour = array.ndim == 3 and array.shape[-1] in (3, 4)
+        channels_first = array.ndim == 3 and isinstance(x, torch.Tensor) and len(array) == 3 == self.facts.shape[0]
+        return array[None] if in_colour or channels_first else array
+
+    def _of_loader(self, loader: Any, errors: Errors | None) -> Samples:
+        """All batches of a DataLoader: tensors, or tuples or mappings of which the first is the inputs."""
+        parts, ranges = [], set()
+        for batch in loader:
+            if isinstance(batch, Mapping):
+                batch = next(iter(batch.values()))
+            inputs = batch[0] if isinstance(batch, list | tuple) else batch
+            parts.append(self.samples(inputs, errors))
+            if inputs.dtype.is_floating_point and len(self.facts.shape) == 3:
+                ranges.add(bool((inputs < 0).any()))
+        if not parts:
+            raise InputError("the loader has no batches: give at least one sample")
+        if len(ranges) > 1:
+            raise InputError("only some batches of the loader have negative pixels: give uint8, or pixels in [0, 1]")
+        if isinstance(parts[0], Images):
+            return Images(np.concatenate([np.asarray(part.pixels) for part in parts]))
+        return Vectors(np.concatenate([part.rows for part in parts]))
+
+    def _read(self, x: Any, errors: Errors | None) -> Samples:
+        """From a path, or any object that holds data."""
+        is_path = isinstance(x, str | os.PathLike)
+        strict = errors == "raise" or (errors is None and not is_path)
+        samples, skipped, _ = open_for_embedding(
+            x if is_path else readable(x),
+            shape=self.facts.shape,
+            standardiser=self._standardiser,
+            fit=self.config.data.fit,
+            strict=strict,
+        )
+        if skipped:
+            first = f"{skipped[0].name}: {skipped[0].reason}"
+            warnings.warn(f"{len(skipped)} items were skipped, the first: {first}", stacklevel=4)
+        return samples
 
     @property
     def latent_shape(self) -> tuple[int, ...]:
@@ -199,8 +292,20 @@ class Model:
 def _is_array(x: Any) -> bool:
     """Whether numpy can take it as it is: an array, or a nested list of numbers."""
     if isinstance(x, list | tuple):
-        return not x or (isinstance(x[0], int | float | np.number | np.ndarray | list) and not holds_pictures(x))
+        return not x or (isinstance(x[0], int | float | np.number | list) and not holds_pictures(x))
     return isinstance(x, np.ndarray)
+
+
+def _array(x: Any) -> np.ndarray:
+    return np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
+
+
+def _is_loader(x: Any) -> bool:
+    return hasattr(x, "dataset") and hasattr(x, "batch_sampler") and hasattr(x, "__iter__")
+
+
+def _names(samples: Samples) -> list[str]:
+    return [str(i) for i in range(len(samples))] if samples.names is None else list(samples.names)
 
 
 def load(

@@ -75,6 +75,8 @@ def test_no_command_asks_the_network_for_anything(tmp_path):
         ["eval", "run"],
         ["embed", "run", "pictures", "-o", "features.npz"],
         ["cluster", "run", "pictures", "-k", "3", "-o", "clusters"],
+        ["search", "run", "pictures", "--in", "pictures", "-k", "3", "-o", "neighbours"],
+        ["duplicates", "pictures", "-o", "duplicates"],
         ["sample", "run", "-o", "samples.png"],
         ["export", "run", "-o", "plain"],
         ["ship", "run", "-o", "shared", "--licence", "Apache-2.0"],

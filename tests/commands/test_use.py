@@ -61,8 +61,10 @@ def test_raw_weights_are_others_than_the_ema(run):
 @pytest.mark.parametrize(
     ("x", "said"),
     [
-        (np.zeros((3, 9, 9), np.uint8), "x must be uint8 of shape"),
-        (np.zeros((3, 8, 8)), "x must be uint8 of shape"),
+        (np.zeros((3, 8, 8, 5), np.uint8), "images are"),
+        (np.zeros((3, 64), np.uint8), "give images"),
+        (np.full((3, 8, 8), 300.0), "scale them to"),
+        (np.full((3, 8, 8), np.nan), "not a finite number"),
     ],
 )
 def test_a_model_refuses_what_it_was_not_trained_on(run, x, said):
@@ -312,6 +314,9 @@ def test_interpolation_ends_where_two_samples_are(run, tmp_path):
         (["cluster", "RUN", "digits", "-k", "99999", "-o", "out"], "k is 99999"),
         (["sample", "RUN", "-n", "0", "-o", "s.png"], "-n must be at least 1"),
         (["sample", "RUN", "-o", "s.gif"], "can be written as"),
+        (["search", "RUN", "nowhere.png", "--in", "digits"], "there is no file or folder nowhere.png"),
+        (["search", "RUN", "digits"], "--in"),
+        (["search", "RUN", "digits", "--in", "digits", "-k", "0"], "-k is 0"),
         (["eval"], "give a run, or --features"),
         (["eval", "RUN", "--metrics", "kmens"], "did you mean 'kmeans'"),
         (["eval", "--features", "nowhere.npz"], "does not exist"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from sao.search.duplicates import Known, find_duplicates, near_pairs
+from sao.search.duplicates import Known, find_duplicates, near_pairs, with_equal_pixels
 
 
 def photograph(seed: int, side: int = 96) -> Image.Image:
@@ -64,6 +64,14 @@ def test_changed_copies_are_near_and_nothing_else_is(photographs, changed):
     assert set(near_pairs(known(photographs + copies))) == {(i, 60 + i) for i in range(10)}
 
 
+def test_the_same_thing_in_another_colour_is_no_copy_but_without_colour_it_is(photographs):
+    red, green, blue = photographs[0].split()
+    other = Image.merge("RGB", [blue, red, green])
+    assert near_pairs(known([*photographs, other])) == {}
+    grey = photographs[0].convert("L").convert("RGB")
+    assert set(near_pairs(known([*photographs, grey]))) == {(0, 60)}
+
+
 def test_two_images_alone_are_judged(photographs):
     groups = find_duplicates(known([photographs[0], recompressed(photographs[0])]))
     assert [group.rows for group in groups] == [[0, 1]]
@@ -74,6 +82,11 @@ def test_two_images_alone_are_judged(photographs):
 def test_images_that_are_all_equal_are_one_group(photographs):
     for count in (2, 40):
         assert [sorted(group.rows) for group in find_duplicates(known([photographs[0]] * count))] == [list(range(count))]
+
+
+def test_blank_images_are_one_group(photographs):
+    blank = [Image.new("RGB", (96, 96), "white")] * 3 + [Image.new("RGB", (96, 96), "black")]
+    assert [sorted(group.rows) for group in find_duplicates(known(photographs[:40] + blank))] == [[40, 41, 42]]
 
 
 def test_many_copies_of_one_image_are_one_group(photographs):
@@ -109,6 +122,13 @@ def test_equal_files_and_equal_pixels_are_told_apart(photographs):
     assert [(copy.row, copy.kind) for copy in group.copies] == [(1, "same bytes"), (2, "same pixels"), (3, "near")]
     assert [copy.distance for copy in group.copies[:2]] == [0, 0]
     assert group.kind == "near"
+
+
+def test_equal_pixels_can_be_told_afterwards(photographs):
+    (group,) = find_duplicates(known([photographs[0]] * 3))
+    (told,) = with_equal_pixels([group], {0: b"p", 1: b"q", 2: b"p"})
+    assert [(copy.row, copy.kind) for copy in told.copies] == [(2, "same pixels"), (1, "near")]
+    assert with_equal_pixels([group], {0: None, 1: None, 2: None}) == [group]
 
 
 def test_digests_alone_are_enough():

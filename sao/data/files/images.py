@@ -170,7 +170,7 @@ def _prefix(source: Source, options: ReadOptions) -> str:
 
 def _content(source: Source, options: ReadOptions) -> bytes:
     combined = hashlib.blake2b(digest_size=16)
-    for results in _process(digest_chunk, source, options, lambda item: digest(read(item)), 0, 1):
+    for results in over_files(digest_chunk, source, options, lambda item: digest(read(item)), 0, 1):
         for one in results:
             combined.update(one)
     return combined.digest()
@@ -184,7 +184,7 @@ def _survey(source: Source, options: ReadOptions) -> tuple[Recipe, list[str]]:
     every_grey = True
     failures: list[Skipped] = []
     entries = iter(source.entries)
-    for results in _process(inspect_chunk, source, options, lambda _: _CRASHED, 0, 2):
+    for results in over_files(inspect_chunk, source, options, lambda _: _CRASHED, 0, 2):
         for header, entry in zip(results, entries, strict=False):
             if isinstance(header, Failure):
                 failures.append(Skipped(printable(entry.name), header.reason))
@@ -209,7 +209,7 @@ def _decode_all(source: Source, options: ReadOptions, prefix: str, content: byte
     work = partial(decode_chunk, recipe=recipe)
     with options.cache.writer(shapes, len(source.entries)) as writer:
         lost = lambda item: (_CRASHED, digest(read(item)))  # noqa: E731
-        for results in _process(work, source, options, lost, surveyed, surveyed + 1):
+        for results in over_files(work, source, options, lost, surveyed, surveyed + 1):
             chunk: list[Picture] = []
             for picture, one in results:
                 combined.update(one)
@@ -244,7 +244,7 @@ def _nothing_usable(options: ReadOptions, skipped: list[Skipped]) -> InputError:
     return InputError(f"{options.where} has no usable image{first_of(skipped)}: give PNG, JPEG, WebP, BMP, TIFF or GIF files")
 
 
-def _process(
+def over_files(
     work: Callable[[list], list], source: Source, options: ReadOptions, lost: Callable[[Loaded], object], done: int, passes: int
 ) -> Iterator[list]:
     """work over all of the source's items in order; progress is that of so many passes, of which some are done."""
