@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 import torch
+from torch.nn.functional import adaptive_avg_pool2d
 
 from sao.data.dataset import Dataset, Images, Samples
 from sao.data.files.decode import Loaded, Picture, Recipe, decode_chunk
@@ -145,7 +146,7 @@ class Originals:
         """What the page and the search for duplicates need to know of these files, from one reading of each."""
         wanted = {self._of_name[name]: place for place, name in enumerate(names) if name in self._of_name}
         found = Files.empty(len(names), side)
-        work = partial(decode_chunk, recipe=Recipe(side, 3, self._fit, frame=WHOLE))
+        work = partial(decode_chunk, recipe=Recipe(side, 3, self._fit, frame=max(side, WHOLE)))
         order = iter(sorted(wanted))
         workers = usable_cores() if len(wanted) > ALONE else 1
         for results in map_in_order(work, self._chunks(set(wanted)), workers, lambda item: (None, b"")):
@@ -209,10 +210,12 @@ class Files:
 
     @classmethod
     def empty(cls, n: int, side: int) -> "Files":
-        pictures = (np.full((n, pixels, pixels, 3), MISSING, np.uint8) for pixels in (side, WHOLE))
-        return cls(*pictures, [b"missing %d" % i for i in range(n)], np.zeros(n, np.int64), np.zeros(n, np.int64))
+        tiles, whole = (np.full((n, pixels, pixels, 3), MISSING, np.uint8) for pixels in (side, WHOLE))
+        return cls(tiles, whole, [b"missing %d" % i for i in range(n)], np.zeros(n, np.int64), np.zeros(n, np.int64))
 
     def put(self, place: int, picture: Picture, digest: bytes, size: int) -> None:
         assert picture.frames is not None
-        self.tiles[place], self.whole[place], self.digests[place] = picture.pixels, picture.frames, digest
+        self.tiles[place], self.digests[place] = picture.pixels, digest
+        whole = torch.from_numpy(picture.frames.copy()).permute(2, 0, 1).float()
+        self.whole[place] = adaptive_avg_pool2d(whole, WHOLE).round().byte().permute(1, 2, 0).numpy()
         self.areas[place], self.sizes[place] = picture.header.width * picture.header.height, size

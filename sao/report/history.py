@@ -79,7 +79,7 @@ def described(
     if facts.classes is not None:
         labels += ", which the method learns from." if needs_labels else ", used for evaluation alone."
     if held_out is not None:
-        labels += f" {held_out:,} {kind}s were held out of training: they are marked below."
+        labels += f" {held_out:,} {kind}s were held out of training."
     return [*sentences, labels]
 
 

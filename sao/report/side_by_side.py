@@ -33,8 +33,8 @@ def paired_test(first: Points | None, second: Points | None, seed: int = 0) -> d
     for split in (~held_out, held_out):
         places = np.flatnonzero(split)
         rows.append(places[chosen_rows(len(places), labels[places], MOST, seed)])
-    pairs = [tuple(Features(points.features[some], labels[some]) for some in rows) for points in (second, first)]
-    found = evaluate(*pairs[0], TESTED, seed, {"other": pairs[1]}, repeats=RESTARTS, lenient=True, budget=Budget(MINUTES))
+    (train, test), other = (_splits(points, labels, rows) for points in (second, first))
+    found = evaluate(train, test, TESTED, seed, {"other": other}, repeats=RESTARTS, lenient=True, budget=Budget(MINUTES))
     metrics = {metric.name: metric for metric in found}
     able = [name for name in TESTED if _measured(metrics[name]) and _measured(metrics[f"other/{name}"])]
     results = []
@@ -52,6 +52,11 @@ def paired_test(first: Points | None, second: Points | None, seed: int = 0) -> d
             }
         )
     return {"reason": None if able else "nothing could be measured", "rows": results, "samples": len(rows[1])}
+
+
+def _splits(points: Points, labels: np.ndarray, rows: list[np.ndarray]) -> tuple[Features, Features]:
+    train, test = (Features(points.features[some], labels[some]) for some in rows)
+    return train, test
 
 
 def _untestable(first: Points, second: Points) -> str | None:

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -326,14 +327,14 @@ def test_thumbnails_stand_where_the_sheet_says(which, monkeypatch):
     np.testing.assert_array_equal(tile, images.pixels[which])
 
 
-ODD_NAMES = ["a b&c.png", "ü#?%41.png", "javascript:alert(1).png", "it's (1).png"]
+ODD_NAMES = ["a b&c.png", "ü#?%41.png", "javascript:alert(1).png", "it's (1).jpg"]
 
 
 def photographs(folder: Path, names: list[str], size: int = 40) -> Path:
     """Files with much detail, each in a shade of its own."""
     draws = np.random.default_rng(0)
     for number, name in enumerate(names):
-        pixels = draws.integers(0, 60, (size, size, 3)) + np.array([5 * (number % 30), 90, 150])
+        pixels = draws.integers(0, 60, (size, size, 1)) + np.array([5 * (number % 30), 90, 150])
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels.astype(np.uint8)).save(folder / name)
     return folder
@@ -348,6 +349,15 @@ def test_thumbnails_and_links_are_of_the_files_themselves(tmp_path):
     for name, tile in zip(names, tiles, strict=False):
         np.testing.assert_array_equal(tile, np.asarray(Image.open(tmp_path / "my photos" / name)))
     assert (tiles[-1] == tiles[-1, 0, 0]).all()
+    small = originals.read(names, 20)  # a photograph is decoded at a part of its size, but never at less than is shown
+    for name, tile in zip(names, small.tiles, strict=True):
+        shown = Image.open(tmp_path / "my photos" / name).convert("RGB").resize((20, 20), Image.Resampling.LANCZOS)
+        assert np.abs(tile.astype(int) - np.asarray(shown)).mean() < 4
+    shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path / "my photos")
+    packed = Originals.of(str(tmp_path / "packed.zip"), "crop")
+    assert packed is not None
+    np.testing.assert_array_equal(packed.read(names, 40).tiles, tiles[:-1])
+    assert packed.links(names, tmp_path / "report.html") is None
     links = originals.links([*names, "gone.png"], tmp_path / "pages" / "report.html")
     assert links is not None
     assert links[-1] is None
@@ -389,7 +399,7 @@ def test_training_ends_in_a_report_and_evaluation_refreshes_it(tmp_path, capsys)
         "x_test": test.pixels[:60],
         "y_test": test.labels[:60],
     }
-    np.savez(tmp_path / "few.npz", **splits)
+    np.savez(tmp_path / "few.npz", allow_pickle=False, **splits)
     few = ["train", "--data", str(tmp_path / "few.npz"), "--out", str(out)]
     assert main([*few, *tiny.words(log__report="true", train__steps=2)]) == 0
     said = capsys.readouterr().out

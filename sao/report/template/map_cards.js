@@ -66,6 +66,7 @@ function openSample(panel, i) {
 function sampleButton(panel, i, size, words) {
   const { view } = panel;
   const picture = thumbnail(...view.sheetOf(i), size, words || view.name(i));
-  return element("button", { type: "button", class: picture ? "bare" : "link", "aria-label": isolatedText(words || view.name(i)), onclick: () => openSample(panel, i) },
+  const kind = picture ? `bare${view.isHeldOut(i) ? " held-out" : ""}` : "link";
+  return element("button", { type: "button", class: kind, "aria-label": isolatedText(words || view.name(i)), onclick: () => openSample(panel, i) },
     picture || isolated(view.name(i)));
 }

@@ -136,6 +136,7 @@ class MapPainter {
         context.imageSmoothingQuality = "high";
         context.drawImage(...tile, left, top, width, height);
       }
+      if (view.isHeldOut(i)) this._corner(left + width, top, side / 4);
       if (i >= view.real) {
         context.strokeStyle = css(this.ink);
         context.lineWidth = 1.5;
@@ -145,6 +146,17 @@ class MapPainter {
       }
     }
     context.globalAlpha = 1;
+  }
+
+  /** Marks what is held out. */
+  _corner(x, y, size) {
+    const { context } = this;
+    context.fillStyle = this.accent;
+    context.beginPath();
+    context.moveTo(x - size, y);
+    context.lineTo(x, y);
+    context.lineTo(x, y + size);
+    context.fill();
   }
 
   /** The point in question, ringed, with lines to its neighbours in feature space. */

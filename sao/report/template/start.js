@@ -24,8 +24,9 @@ function mapNote(run) {
   const { map } = run;
   const kind = map.sheet ? "image" : "sample";
   const some = map.count < map.total ? `${map.count.toLocaleString("en")} of ${count(map.total, kind)}, drawn at random` : `All ${count(map.count, kind)}`;
+  const corner = map.sheet && map.held_out ? " A blue corner marks those held out of training." : "";
   const zoom = map.sheet ? " Come closer and dots become images." : "";
-  return element("p", { class: "faint" }, `${some}, placed by ${map.by} of their features: what lies together looks alike. Distances between groups mean little.${zoom}`);
+  return element("p", { class: "faint" }, `${some}, placed by ${map.by} of their features: what lies together looks alike. Distances between groups mean little.${zoom}${corner}`);
 }
 
 function render(shown) {
