@@ -16,7 +16,7 @@ SHOWN_GENERATED = 24
 
 
 def duplicates(gallery: Gallery, features: np.ndarray, files: Files | None) -> list[dict[str, Any]]:
-    """Groups of equal and near-equal samples, the largest first: which to keep and why, and [row, kind] of each copy."""
+    """Groups of equal and near-equal samples, the largest first: which to keep and why, and [row, kind] of copies."""
     if gallery.pixels is None:  # of rows of numbers only equal ones count
         rows = gallery.each(lambda part, some: part.rows[some] if isinstance(part, Vectors) else np.empty(0))
         known = Known(gallery.names, pixel_digests=[row.tobytes() for row in rows])
@@ -24,9 +24,9 @@ def duplicates(gallery: Gallery, features: np.ndarray, files: Files | None) -> l
         known = Known(gallery.names, features, gallery.pixels[:])
     else:
         known = Known(gallery.names, features, files.whole, files.digests, None, files.areas, files.sizes)
-    words = {"same pixels": "equal"} if gallery.pixels is None else {}
+    equal = "equal" if gallery.pixels is None else None  # rows have no pixels
     return [
-        {"keep": group.keep, "why": group.why, "copies": [[copy.row, words.get(copy.kind, copy.kind)] for copy in group.copies]}
+        {"keep": group.keep, "why": group.why, "copies": [[copy.row, equal or copy.said] for copy in group.copies]}
         for group in find_duplicates(known)
     ]
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny
 from PIL import Image
 
 from sao.cli.main import main
+from sao.data.dataset import Images
 
 PER_KIND = 24
 
@@ -56,6 +58,16 @@ def test_copies_are_found_in_the_whole_folder(explored):
     }
     assert {"coarse/3.png", "coarse/copy.png"} in groups
     assert {"fine/5.png", "fine/copy.webp"} in groups
+
+
+def test_small_grey_digits_are_compared_by_the_model_for_them(tmp_path, capsys):
+    test = tiny.dataset().test
+    assert isinstance(test, Images)
+    for number in range(30):
+        digit = Image.fromarray(np.pad(np.asarray(test.pixels[number])[..., 0], 2))
+        digit.resize((28, 28)).save(tmp_path / f"{number}.png")
+    assert main(["explore", str(tmp_path), "-o", str(tmp_path / "out")]) == 0
+    assert "30 images, compared by the model mnist16" in capsys.readouterr().out
 
 
 def test_the_command_that_would_train_is_printed_with_its_price(folder, tmp_path, capsys):
