@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -281,6 +282,7 @@ def test_groups_are_named_and_merged_a_lasso_labels_and_the_labels_come_back(ope
 
 def test_any_image_opens_with_those_most_similar_and_leads_to_the_map(opened):
     page = opened.page
+    assert page.locator("#groups .held-out").count() > 0
     page.locator("#odd button.bare").nth(1).click()
     window = page.locator("dialog")
     first = window.locator(".name").inner_text()
@@ -399,7 +401,7 @@ def test_light_and_dark(browser, two_runs):
     assert papers[0] == papers[3] != papers[1] == papers[2]
 
 
-def many_points(n: int, **more: Any) -> str:
+def many_points(n: int, names: list[str] | None = None, **more: Any) -> str:
     """A page of so many points, without the minutes that their layout would take; `more` is of its run."""
     draws = np.random.default_rng(0)
     sheets, places = Sheets(), draws.integers(0, 65536, (n, 2)).astype(np.uint16)
@@ -408,10 +410,10 @@ def many_points(n: int, **more: Any) -> str:
         "count": n,
         "total": n,
         "held_out": None,
-        "links": None,
+        "links": None if names is None else {"start": "./../my%20photos/", "rest": None},
         "places": packed(places),
         "clearances": packed(draws.integers(0, 2000, n).astype(np.uint16)),
-        "names": [f"{i}.png" for i in range(n)],
+        "names": names or [f"{i}.png" for i in range(n)],
         "labels": None,
         "classes": None,
         "groups": packed(draws.integers(0, 10, n).astype(np.uint16)),
@@ -464,6 +466,21 @@ def test_a_frame_of_twenty_thousand_points_is_quick(browser, tmp_path):
     found.context.close()
     print(f"a frame takes {far:.1f} ms from afar, {near:.1f} ms near by")
     assert max(far, near) < MOST_MILLISECONDS
+
+
+def test_links_are_those_of_the_files_whatever_they_are_called(browser, tmp_path):
+    names = [*HOSTILE, "javascript:alert(1)", "it's (1)*!~.png", "a#b?c%41/d e.png", "plain.png"]
+    (tmp_path / "page.html").write_text(many_points(len(names), names), encoding="utf-8")
+    found = Opened(browser, tmp_path / "page.html")
+    found.page.wait_for_selector("html[data-ready]")
+    assert found.view("view.names.map((_, i) => view.link(i))") == ["./../my%20photos/" + quote(name) for name in names]
+    for i in range(len(names)):
+        found.view(f"panel.goTo({i})")
+        link = found.page.locator(".details .name a")
+        assert link.inner_text() == names[i]
+        assert link.evaluate("(link) => [link.protocol, link.rel]") == ["file:", "noopener"]
+    found.context.close()
+    assert found.complaints == []
 
 
 def test_the_table_behind_the_verdict_fits_beside_the_metrics(browser, tmp_path):
