@@ -10,7 +10,7 @@ from sao.config import load_preset
 from sao.config.auto import choose_options
 from sao.data.dataset import Dataset, Images, SelectedRows
 from sao.data.files.cache import Cache
-from sao.data.files.images import read_images
+from sao.data.files.images import choose_size, read_images
 from sao.data.files.open import open_for_embedding, source_or_kind
 from sao.data.files.reading import Progress, ReadOptions, Skipped, Source
 from sao.errors import InputError, printable, typed
@@ -80,18 +80,22 @@ def explored(path: str, opened: Opened, limit: int) -> Explored:
 
 def training_price(path: str, name: str, images: Images, originals: Originals) -> tuple[str, str]:
     """The command that would train on this folder, and in words what it would cost on this machine."""
-    n, out = round((1 - HELD_OUT) * len(images)), Path("runs") / name
-    words, options = ["train", "--data", path, "--out", out], {"data.source": path}
-    size = images.shape[1]
-    if choose_device("auto").type == "cpu":
+    names, words, options = list(images.names or []), ["train", "--data", path], {"data.source": path}
+    size, _ = choose_size([originals.largest_side(names)])
+    if choose_device("auto").type == "cpu" and size > SIZE:
         words, options, size = [*words, "--data.size", SIZE], {**options, "data.size": str(SIZE)}, SIZE
+    command = typed(*words, "--out", Path("runs") / name)
     some = np.linspace(0, len(images) - 1, min(PRICED, len(images))).astype(np.int64)
-    names = list(images.names or [])
     pixels = originals.read([names[i] for i in some], size).tiles[..., : images.shape[0]]
-    alike = Images(SelectedRows(pixels, np.arange(n) % len(pixels)))
-    config, _ = choose_options(load_preset("own", options), alike, set(options))
-    cost = step_cost(config, Dataset(name, Images(pixels), Images(pixels)), affordable=1.0)
+    n = round((1 - HELD_OUT) * len(images))
+    try:
+        config, _ = choose_options(
+            load_preset("own", options), Images(SelectedRows(pixels, np.arange(n) % len(pixels))), set(options)
+        )
+        cost = step_cost(config, Dataset(name, Images(pixels), Images(pixels)), affordable=1.0)
+    except InputError as error:
+        return command, f"It cannot be priced: {error}."
     steps = config.steps_for(n)
     minutes = max(1, round(steps * cost.seconds / 60))
     took = f"{minutes} minute{'' if minutes == 1 else 's'}" if minutes < 120 else f"{round(minutes / 60)} hours"
-    return typed(*words), f"About {took} on this machine: {steps:,} steps of {cost.seconds:.2g} s."
+    return command, f"About {took} on this machine: {steps:,} steps of {cost.seconds:.2g} s."

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,19 @@ def test_small_grey_digits_are_compared_by_the_model_for_them(tmp_path, capsys):
 def test_the_command_that_would_train_is_printed_with_its_price(folder, tmp_path, capsys):
     assert main(["explore", str(folder), "-o", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert f"sao train --data {shlex.quote(str(folder))} --out" in said
+    assert f"sao train --data {shlex.quote(str(folder))} --out" in said  # at the size that the images have
     assert re.search(r"About \d+ (minutes?|hours) on this machine", said)
     assert main(["explore", str(folder), "-o", str(tmp_path)]) == 2
     assert "--overwrite" in capsys.readouterr().err
+
+
+def test_a_folder_of_one_image_many_times_has_a_page_too(folder, tmp_path, capsys):
+    for number in range(12):
+        shutil.copy(folder / "fine/1.png", tmp_path / f"{number}.png")
+    assert main(["explore", str(tmp_path), "-o", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "images that are there already: 11" in said
+    assert "It cannot be priced: the training samples are all the same" in said
 
 
 def test_wrong_arguments_are_one_line(folder, tmp_path, capsys):
