@@ -14,6 +14,7 @@ from sao.errors import InputError, printable
 
 EPILOG = """\
 first steps:
+  sao explore FOLDER                   look at a folder of images: map, groups, duplicates, odd ones
   sao train                            learn from the digits inside scikit-learn, in a few minutes
   sao train --data FOLDER --out RUN    learn from your own images, arrays or tables
   sao embed RUN DATA -o features.npz   use what was learnt
@@ -172,11 +173,19 @@ def _add_use(command: AddCommand) -> None:
     )
     duplicates.add_argument("-o", "--output", help="folder for duplicates.csv and duplicates.html (default: none are written)")
 
+    explore = command("explore", "one HTML page of a folder of images, without training: map, groups, duplicates, odd ones")
+    explore.add_argument("folder", metavar="FOLDER", help="a folder or archive of images")
+    explore.add_argument("-o", "--output", metavar="DIR", help="folder for report.html (default: explored/NAME)")
+    explore.add_argument(
+        "--model", metavar="NAME|RUN", help="whose features are compared (default: those that suit the images)"
+    )
+    explore.add_argument("--clusters", type=int, help="number of groups (default: 5 to 20, by the number of images)")
+
     report = command("report", "one HTML page of a run, or of several side by side: metrics, curves, samples, map, clusters")
     report.add_argument("runs", metavar="RUN", nargs="+", help="folders of trained runs")
     report.add_argument("--labels", metavar="L.csv", help=LABELS)
     report.add_argument("-o", "--output", help="HTML file (default: RUN/report.html; of several runs report.html)")
-    report.add_argument("--points", type=int, default=5000, help="held-out samples on the map (default: 5000, at most 20000)")
+    report.add_argument("--points", type=int, default=20_000, help="samples on the page (default: all, at most 20000)")
     report.add_argument("--layout", choices=("tsne", "umap"), default="tsne", help="of the map (default: tsne)")
     report.add_argument("--clusters", type=int, help="how many (default: as many as classes, 10 without labels)")
 
@@ -200,7 +209,7 @@ def _add_use(command: AddCommand) -> None:
     ship.add_argument("-o", "--output", required=True, help="a new folder, which every command then takes for RUN")
     ship.add_argument("--half", action="store_true", help="keep weights in 16 bits, if features and samples stay the same")
     ship.add_argument("--licence", default="not stated", help="of the weights, for the model card (default: not stated)")
-    for writer in (embed, cluster, search, duplicates, sample, export):
+    for writer in (embed, cluster, search, duplicates, explore, sample, export):
         writer.add_argument("--overwrite", action="store_true", help="replace what an earlier command wrote to this place")
 
 

@@ -99,7 +99,7 @@ def _price(config: Config, data: Priced) -> Price:
     dataset, steps = data.opened.dataset, config.steps_for(data.train)
     cost = step_cost(config, dataset)
     method = cost.trial.method
-    report = report_seconds(method, dataset.test, data.test) if config.log.report else 0.0
+    report = report_seconds(method, dataset.test, data.train + data.test) if config.log.report else 0.0
     return Price(data.note, data.train, cost, steps, report, checkpoint.size_on_disk(method))
 
 

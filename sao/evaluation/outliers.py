@@ -22,6 +22,11 @@ FAR = 6.0
 
 def outliers(features: Any, pixels: Any = None, seed: int = 0) -> np.ndarray:
     """A truth value for each sample, from features (n, d) and, for images, pixels (n, h, w, c)."""
+    return ~(outlier_scores(features, pixels, seed) <= FAR)  # a NaN is as far as can be
+
+
+def outlier_scores(features: Any, pixels: Any = None, seed: int = 0) -> np.ndarray:
+    """How far each sample is from what is usual, in deviations: beyond `FAR` it is an outlier. Zeros where nobody can say."""
     features = feature_matrix("features", features)
     columns = [_remoteness(features, seed)]
     if pixels is not None:
@@ -29,8 +34,8 @@ def outliers(features: Any, pixels: Any = None, seed: int = 0) -> np.ndarray:
     table = np.stack([_spread(column) for column in columns], axis=1)
     table = table[:, np.ptp(np.quantile(table, (0.05, 0.95), axis=0), axis=0) > 0]
     if len(features) < FEWEST or table.shape[1] == 0:
-        return np.zeros(len(features), bool)
-    return ~(_distances(table) <= FAR)  # a NaN is as far as can be
+        return np.zeros(len(features))
+    return _distances(table)
 
 
 def _distances(table: np.ndarray, rounds: int = 20) -> np.ndarray:

@@ -1,29 +1,25 @@
-"""From runs to one file: what is collected, in which order, and how much of it."""
+"""From runs, or from a folder alone, to one file: what is collected, in which order, and how much of it."""
 
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from sao import __version__
-from sao.data.dataset import Dataset, Images, Samples
-from sao.evaluation.evaluator import chosen_rows
+from sao.data.dataset import Dataset, Images
+from sao.evaluation.suite import CLUSTERS_WITHOUT_LABELS
 from sao.report import history
-from sao.report.copies import Compared, memorisation, near_duplicates
-from sao.report.layout import layout, placed
+from sao.report.copies import duplicates, memorisation
+from sao.report.gallery import Files, Gallery, Originals
+from sao.report.layout import clearances, layout, placed
 from sao.report.page import page
-from sao.report.points import (
-    Generated,
-    Points,
-    described_clusters,
-    generated_points,
-    held_out_points,
-    jacobian_norms,
-)
-from sao.report.thumbnails import Sheets
+from sao.report.points import Generated, Points, described_groups, generated_points, jacobian_norms, points_of
+from sao.report.side_by_side import paired_test
+from sao.report.thumbnails import Sheets, budget, shrunk, side_for, tiles_of
 from sao.runtime.files import write_text
 from sao.training.model import Model
 from sao.training.run_folder import Run
@@ -31,27 +27,31 @@ from sao.training.run_folder import Run
 REPORT = "report.html"
 MOST_POINTS = 20_000
 STAGES = 7  # of a run with data
+MOST_ODD = 300  # samples in the list of odd ones
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is looked at: samples of the map, generated ones, seconds for drawing them and for Jacobian norms each."""
+    """How much is looked at: samples on the page, of these so many placed by t-SNE or UMAP, generated ones.
+
+    `seconds` are for drawing those and for Jacobian norms, each.
+    """
 
     points: int
+    placed: int
     generated: int
     seconds: float
-    training: int  # samples of the training set in which copies are looked for
     clusters: int | None = None  # None: as many as classes
     umap: bool = False
 
 
-AT_END = Limits(points=2000, generated=256, seconds=5.0, training=10_000)  # a short training must not wait for its report
+AT_END = Limits(points=MOST_POINTS, placed=2000, generated=256, seconds=5.0)  # a short training must not wait for its report
 
 
-def asked_limits(points: int, clusters: int | None = None, umap: bool = False) -> Limits:
+def asked_limits(points: int = MOST_POINTS, clusters: int | None = None, umap: bool = False) -> Limits:
     """Of `sao report`, which a person waits for."""
-    return Limits(points, generated=512, seconds=15.0, training=60_000, clusters=clusters, umap=umap)
+    return Limits(points, placed=5000, generated=512, seconds=15.0, clusters=clusters, umap=umap)
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,77 @@ class Shown:
     name: str
 
 
+@dataclass(frozen=True)
+class Explored:
+    """A folder's samples and their features, of which nothing was learnt here."""
+
+    name: str
+    said: Sequence[str]  # sentences at the top
+    gallery: Gallery
+    features: np.ndarray
+    originals: Originals | None
+    train: str  # the command that would train on it
+    cost: str
+
+
 def write_report(target: Path, runs: Sequence[Shown], limits: Limits, say: Progress) -> None:
-    sheets = Sheets()
-    collected = [_collected(shown, sheets, limits, _prefixed(say, shown, runs)) for shown in runs]
+    room, sheets = _Room(target, len(runs)), Sheets()
+    collected, points = [], []
+    for shown in runs:
+        found, known = _collected(shown, sheets, room, limits, _prefixed(say, shown, runs))
+        collected.append(found)
+        points.append(known)
+    say("runs against each other")
+    tested = [paired_test(points[0], other) for other in points[1:]]
     say("writing the page")
-    data = {"sao": __version__, "runs": collected, "sheets": sheets.found}
     title = " · ".join(shown.name for shown in runs) + " – sao report"
-    write_text(target, page(data, title), errors="backslashreplace")
+    _write(target, {"runs": collected, "sheets": sheets.found, "tested": tested}, title)
+
+
+def write_exploration(target: Path, explored: Explored, limits: Limits, say: Progress) -> dict[str, Any]:
+    """The page of a folder; what is on it, for who wants to say it in words."""
+    sheets = Sheets()
+    say("groups, neighbours and odd ones")
+    gallery = explored.gallery
+    points, _ = points_of(gallery, explored.features, limits.clusters or groups_for(len(gallery)), seed=0)
+    found = {
+        "name": explored.name,
+        "said": list(explored.said),
+        "train": {"command": explored.train, "cost": explored.cost},
+        **_of_points(points, None, None, explored.originals, sheets, _Room(target, 1), limits, say),
+    }
+    say("writing the page")
+    _write(target, {"runs": [found], "sheets": sheets.found, "tested": []}, f"{explored.name} – sao explore")
+    return found
+
+
+def groups_for(samples: int) -> int:
+    """How many groups a folder is shown in: enough to find one's way, few enough to look at all."""
+    return max(2, min(20, round(np.sqrt(samples) / 2.5)))
+
+
+@dataclass(frozen=True)
+class _Room:
+    """Where the page will lie, and how many runs share its size."""
+
+    target: Path
+    runs: int
+
+    def bytes_for(self, samples: int) -> int:
+        return budget(samples * self.runs) // self.runs
+
+
+def _write(target: Path, data: dict[str, Any], title: str) -> None:
+    write_text(target, page({"sao": __version__, **data}, title), errors="backslashreplace")
 
 
 def _prefixed(say: Progress, shown: Shown, runs: Sequence[Shown]) -> Progress:
     return say if len(runs) == 1 else lambda stage: say(f"{stage} of {shown.name}")
 
 
-def _collected(shown: Shown, sheets: Sheets, limits: Limits, say: Progress) -> dict[str, Any]:
+def _collected(
+    shown: Shown, sheets: Sheets, room: _Room, limits: Limits, say: Progress
+) -> tuple[dict[str, Any], Points | None]:
     run, model = shown.run, shown.model
     rows = history.rows_of(run)
     held_out = None if shown.dataset is None else len(shown.dataset.test)
@@ -95,84 +152,117 @@ def _collected(shown: Shown, sheets: Sheets, limits: Limits, say: Progress) -> d
         "config": history.flat(model.config.model_dump(mode="json")),
         "map": None,
     }
-    return found if shown.dataset is None else found | _of_data(model, shown.dataset, sheets, limits, say)
+    if shown.dataset is None:
+        return found, None
+    more, points = _of_data(shown, shown.dataset, sheets, room, limits, say)
+    return found | more, points
 
 
-def _of_data(model: Model, dataset: Dataset, sheets: Sheets, limits: Limits, say: Progress) -> dict[str, Any]:
-    seed = model.config.seed
-    say("features and clusters")
-    rows = chosen_rows(len(dataset.test), dataset.test.labels, limits.points, seed)
-    points, centres = held_out_points(model, dataset.test.select(rows), rows, limits.clusters, seed)
+def _of_data(
+    shown: Shown, dataset: Dataset, sheets: Sheets, room: _Room, limits: Limits, say: Progress
+) -> tuple[dict[str, Any], Points]:
+    model, seed = shown.model, shown.model.config.seed
+    say("features and groups")
+    gallery = Gallery.of(dataset, limits.points, seed)
+    k = limits.clusters or model.facts.classes or CLUSTERS_WITHOUT_LABELS
+    points, centres = points_of(gallery, gallery.features(model.method.features, model.device), k, seed)
     say("generated samples")
-    drawn = generated_points(model, points, centres, min(limits.generated, len(rows)), limits.seconds, seed)
+    drawn = generated_points(model, points, centres, min(limits.generated, len(gallery)), limits.seconds, seed)
     say("Jacobian norms")
-    norms = jacobian_norms(model, points.samples, limits.seconds, seed)
-    say("layout of the map")
-    features = points.directions if drawn is None else np.concatenate([points.directions, drawn.directions])
-    positions, by = layout(features, seed, limits.umap)
-    say("copies")
-    looked_at = chosen_rows(len(dataset.train), dataset.train.labels, limits.training, seed)
-    compared = Compared.of(points.samples, dataset.train, looked_at, None if drawn is None else drawn.samples)
-    duplicates, copied = near_duplicates(compared), memorisation(compared, seed)
-    say("thumbnails")
-    return {
-        "map": _map(points, drawn, norms, placed(positions), by, sheets) | {"held_out": len(dataset.test)},
-        "clusters": described_clusters(points, drawn),
-        "duplicates": duplicates,
-        "memorised": copied,
-        "train": _train_samples(dataset.train, duplicates, copied, sheets),
-    }
+    norms = jacobian_norms(model, gallery, limits.seconds, seed)
+    config = shown.run.with_data_found(model.config)
+    originals = Originals.of(config.data.source, config.data.fit) if isinstance(gallery.parts[0], Images) else None
+    return _of_points(points, drawn, norms, originals, sheets, room, limits, say), points
 
 
-def _map(
-    points: Points, drawn: Generated | None, norms: np.ndarray | None, places: np.ndarray, by: str, sheets: Sheets
+def _of_points(
+    points: Points,
+    drawn: Generated | None,
+    norms: np.ndarray | None,
+    originals: Originals | None,
+    sheets: Sheets,
+    room: _Room,
+    limits: Limits,
+    say: Progress,
 ) -> dict[str, Any]:
-    n, samples = len(points.samples), points.samples
-    names = [str(name) for name in samples.names] if samples.names is not None else [f"held-out {row}" for row in points.rows]
-    found: dict[str, Any] = {
-        "by": by,
-        "count": n,
-        "places": packed(places[:n]),
-        "names": names,
-        "labels": None if samples.labels is None else packed(samples.labels.astype(np.uint16)),
-        "classes": _classes(samples),
-        "clusters": packed(points.clusters.astype(np.uint16)),
-        "norms": None if norms is None else packed(norms.astype(np.float32)),
-        "neighbours": packed(points.neighbours.astype(np.uint16)),
-        "strange": np.flatnonzero(points.strange).tolist(),
-        "sheet": sheets.add(samples) if isinstance(samples, Images) else None,
-        "generated": None,
+    say("layout of the map")
+    gallery = points.gallery
+    features = points.directions if drawn is None else np.concatenate([points.directions, drawn.directions])
+    positions, by = layout(features, umap=limits.umap, most=limits.placed)
+    places = placed(positions)
+    say("thumbnails")
+    n = len(gallery)
+    side = side_for(n, room.bytes_for(n))
+    files = None if originals is None else originals.read(gallery.names, min(side, originals.largest_side(gallery.names)))
+    sheet = _sheet(gallery, files, side, sheets, room.bytes_for(n))
+    say("duplicates")
+    copies = duplicates(gallery, points.features, files)
+    return {
+        "map": {
+            "by": by,
+            "count": n,
+            "total": gallery.total,
+            "places": packed(places[:n]),
+            "clearances": packed(clearances(places[:n])),
+            "names": gallery.names,
+            "links": None if originals is None else _shortened(originals.links(gallery.names, room.target), gallery.names),
+            "held_out": None if gallery.held_out is None else packed(np.packbits(gallery.held_out, bitorder="little")),
+            "labels": None if gallery.labels is None else packed(gallery.labels.astype(np.uint16)),
+            "classes": gallery.classes,
+            "groups": packed(points.groups.astype(np.uint16)),
+            "norms": None if norms is None else packed(norms.astype(np.float32)),
+            "neighbours": packed(points.neighbours.astype(np.uint16)),
+            "similarities": packed((points.similarities.clip(-1, 1) * 127).round().astype(np.int8)),
+            "sheet": sheet,
+            "generated": None if drawn is None else _generated(drawn, places, n, sheets),
+        },
+        "groups": described_groups(points, drawn),
+        "odd": _odd_ones(points),
+        "duplicates": copies,
+        "memorised": memorisation(gallery, None if drawn is None else drawn.samples, seed=0),
     }
-    if drawn is not None:
-        found["generated"] = {
-            "count": len(drawn.samples),
-            "places": packed(places[n:]),
-            "clusters": packed(drawn.closeness.argmax(axis=1).astype(np.uint16)),
-            "neighbours": packed(drawn.neighbours.astype(np.uint16)),
-            "sheet": sheets.add(drawn.samples) if isinstance(drawn.samples, Images) else None,
-        }
-    return found
 
 
-def _classes(samples: Samples) -> list[str] | None:
-    if samples.labels is None:
+def _sheet(gallery: Gallery, files: Files | None, side: int, sheets: Sheets, room: int) -> str | None:
+    """Thumbnails of the files themselves, where there are any: a network's inputs are too small to look at."""
+    pixels = gallery.pixels
+    if pixels is None:
         return None
-    count = int(samples.labels.max()) + 1
-    names = samples.class_names
-    return [str(names[code]) if names is not None and code < len(names) else str(code) for code in range(count)]
+    if files is not None:
+        return sheets.add(files.tiles, room)
+    return sheets.add(shrunk(lambda some: pixels[some], len(pixels), pixels.shape[1:3], side), room)
 
 
-def _train_samples(train: Samples, duplicates: Any, copied: Any, sheets: Sheets) -> dict[str, Any]:
-    """The training samples that the page names, with their place on a sheet of their own."""
-    rows = [pair["row"] for pair in (duplicates or {}).get("across", [])]
-    rows += [pair["row"] for pair in (copied or {}).get("nearest", [])]
-    rows = sorted(set(rows))
-    if not rows:
-        return {"rows": {}, "sheet": None}
-    some = train.select(np.asarray(rows))
-    names = [str(name) for name in some.names] if some.names is not None else [f"training {row}" for row in rows]
-    places = {str(row): {"place": place, "name": names[place]} for place, row in enumerate(rows)}
-    return {"rows": places, "sheet": sheets.add(some) if isinstance(some, Images) else None}
+def _generated(drawn: Generated, places: np.ndarray, n: int, sheets: Sheets) -> dict[str, Any]:
+    images = drawn.samples if isinstance(drawn.samples, Images) else None
+    return {
+        "count": len(drawn.samples),
+        "places": packed(places[n:]),
+        "clearances": packed(clearances(places[n:], places[:n])),
+        "groups": packed(drawn.closeness.argmax(axis=1).astype(np.uint16)),
+        "neighbours": packed(drawn.neighbours.astype(np.uint16)),
+        "sheet": None if images is None else sheets.add(tiles_of(images, np.arange(len(images)), side=64)),
+    }
+
+
+def _odd_ones(points: Points) -> dict[str, Any]:
+    """All outliers, the furthest first; where there are fewer than a handful, the next ones are shown with them."""
+    scores = np.where(np.isnan(points.scores), np.inf, points.scores)
+    order = np.argsort(-scores, kind="stable")
+    count = int(points.odd.sum())
+    rows = order[: min(MOST_ODD, max(count, 24))] if scores.any() else order[:0]
+    return {"count": count, "rows": rows.tolist(), "scores": [float(f"{min(scores[i], 1e6):.3g}") for i in rows]}
+
+
+def _shortened(links: Sequence[str | None] | None, names: Sequence[str]) -> dict[str, Any] | None:
+    """What all addresses begin with, once, and nothing more where the page can tell the rest from the names."""
+    if links is None:
+        return None
+    ends = [quote(name, safe="/", errors="replace") for name in names]
+    start = (links[0] or "").removesuffix(ends[0])
+    if all(link == start + end for link, end in zip(links, ends, strict=True)):
+        return {"start": start, "rest": None}
+    return {"start": "", "rest": list(links)}
 
 
 def packed(values: np.ndarray) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,19 @@ METRIC_WORDS = {
     "effective_rank": "effective rank",
     "uniformity": "uniformity",
     "cluster_agreement": "cluster agreement",
+    "clusters_agree": "agreement",
     "memorised": "memorised",
     "is": "Inception Score",
     "fid": "FID",
     "kid": "KID",
     "precision": "precision",
     "recall": "recall",
+}
+# Titles of charts of what is measured without labels.
+EVALUATED = {
+    "effective_rank": "Effective rank of the features",
+    "clusters_agree": "Agreement of k-means between starts (ARI)",
+    "memorised": "Share of generated samples too near to a training one",
 }
 
 
@@ -71,7 +79,7 @@ def described(
     if facts.classes is not None:
         labels += ", which the method learns from." if needs_labels else ", used for evaluation alone."
     if held_out is not None:
-        labels += f" {held_out:,} {kind}s were held out: the map below shows this test set."
+        labels += f" {held_out:,} {kind}s were held out of training."
     return [*sentences, labels]
 
 
@@ -138,10 +146,10 @@ def _chart_of(name: str) -> tuple[str | None, str, str]:
     if player == "eval":
         if term.startswith("jacobian_norm_q"):
             return "Jacobian norm σ of held-out samples", f"{int(term[-2:])} %", "band"
-        if term == "effective_rank":
-            return "Effective rank of the features", "effective rank", "lines"
-        metric, _, samples = term.rpartition("_n")
-        return f"Accuracy on {samples} held-out samples", METRIC_WORDS.get(metric, metric), "lines"
+        if counted := re.fullmatch(r"(.+)_n(\d+)", term):
+            return f"Accuracy on {counted[2]} held-out samples", METRIC_WORDS.get(counted[1], counted[1]), "lines"
+        title = EVALUATED.get(term, f"{term[0].upper()}{term[1:]}".replace("_", " "))
+        return title, METRIC_WORDS.get(term, term.replace("_", " ")), "lines"
     words = term.replace("_", " ")
     if term.startswith("logdet_"):
         return "Log-determinants", words.removeprefix("logdet "), "lines"

@@ -11,6 +11,7 @@ SCRIPTS = (
     "thumbnails.js",
     "charts.js",
     "overview.js",
+    "labels.js",
     "map_view.js",
     "map_paint.js",
     "map_cards.js",

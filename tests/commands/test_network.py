@@ -81,6 +81,7 @@ def test_no_command_asks_the_network_for_anything(tmp_path):
         ["export", "run", "-o", "plain"],
         ["ship", "run", "-o", "shared", "--licence", "Apache-2.0"],
         ["report", "run"],
+        ["explore", "pictures", "-o", "explored"],
         ["presets"],
         ["options"],
         ["bench", "digits", "--steps", "1", "--no-literal", *small],

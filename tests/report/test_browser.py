@@ -1,9 +1,12 @@
 """The report in a real browser, without a network: what a person does with it. Skipped, and said so, where there is none."""
 
+import csv
+import io
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -15,9 +18,10 @@ from sao.evaluation.result import Metric, write_json
 from sao.report.build import Limits, Shown, packed, write_report
 from sao.report.page import page as page_of
 from sao.report.thumbnails import Sheets
+from sao.runtime.csv_files import original
 from sao.training.run_folder import Run
 
-FEW = Limits(points=150, generated=32, seconds=5.0, training=200)
+FEW = Limits(points=2000, placed=100, generated=32, seconds=5.0)
 HOSTILE = [
     "</script><script>window.broken=1</script>",
     '"><img src=x onerror="window.broken=1">',
@@ -51,17 +55,20 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def two_runs(tmp_path_factory) -> Path:
-    """Two runs of digits, whose held-out samples and classes have names that would like to be markup."""
-    folder, test = tmp_path_factory.mktemp("runs"), tiny.dataset().test
-    assert isinstance(test, Images)
-    names = [f"{HOSTILE[i % 4]} {i}.png" for i in range(len(test))]
+    """Two runs of some digits, whose samples and classes have names that would like to be markup."""
+    folder = tmp_path_factory.mktemp("runs")
     classes = [f"{HOSTILE[i % 4]} {i}" for i in range(10)]
-    data = Dataset("digits", tiny.dataset().train, Images(test.pixels, test.labels, names, classes))
+    parts = []
+    for kind, part, n in (("train", tiny.dataset().train, 100), ("test", tiny.dataset().test, 50)):
+        assert isinstance(part, Images)
+        assert part.labels is not None
+        names = [f"{kind}/{HOSTILE[i % 4].replace('/', '|')} {i}.png" for i in range(n)]
+        parts.append(Images(part.pixels[:n], part.labels[:n], names, classes))
     shown = []
     for seed in (0, 1):
         run = tiny.trained(folder / f"seed {seed}", seed=seed, log__sample_every=4, log__evaluate_every=4)[0]
         write_json(run.evaluations / "summary.json", [Metric("svm", 0.9, None, {"C": 1.5}), Metric("raw/svm", 0.8)])
-        shown.append(Shown(Run.open(run.folder), sao.load(run.folder), data, run.folder.name))
+        shown.append(Shown(Run.open(run.folder), sao.load(run.folder), Dataset("digits", *parts), run.folder.name))
     write_report(folder / "report.html", shown, FEW, lambda stage: None)
     return folder / "report.html"
 
@@ -69,9 +76,10 @@ def two_runs(tmp_path_factory) -> Path:
 class Opened:
     """A page with what it asked for and complained about."""
 
-    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+    def __init__(self, browser: Any, path: Path, before: str = "", **options: Any) -> None:
         self.context = browser.new_context(viewport={"width": 1400, "height": 900}, offline=True, **options)
         self.page = self.context.new_page()
+        self.page.add_init_script(before)
         self.requests: list[str] = []
         self.complaints: list[str] = []
         self.context.on("request", lambda request: self.requests.append(request.url))
@@ -116,7 +124,7 @@ def opened(browser, two_runs) -> Iterator[Opened]:
     found.context.close()
     assert found.complaints == []
     assert found.asked_for == []
-    assert len([url for url in found.requests if url.startswith("file:")]) == 1
+    assert {url for url in found.requests if url.startswith("file:")} == {two_runs.as_uri()}
 
 
 def test_a_request_or_an_error_of_a_page_is_seen(browser, tmp_path):
@@ -129,13 +137,14 @@ def test_a_request_or_an_error_of_a_page_is_seen(browser, tmp_path):
 
 def test_names_are_text_and_every_section_is_there(opened):
     page = opened.page
-    titles = ["Runs", "Overview", "Map", "Clusters", "Samples over time", "Curves", "Copies", "Configuration"]
+    titles = ["Runs", "Overview", "Map", "Groups", "Odd ones", "Duplicates", "Samples over time", "Curves"]
+    titles += ["Copies by the generator", "Configuration"]
     assert page.locator("h2").all_inner_texts() == titles
     page.locator(".search").first.fill("<script>")
     found = page.locator(".results").first.locator("button").all_inner_texts()
     assert found
-    assert all(text.startswith(HOSTILE[0]) for text in found)
-    page.locator(".colour-by").first.select_option("label")
+    assert all(text.startswith("<|script><script>", len(text.split("/")[0]) + 1) for text in found)
+    page.locator(".colour-by").first.select_option("class")
     assert f"{HOSTILE[1]} 1" in page.locator(".legend").first.inner_text()
     assert page.evaluate("window.broken") is None
 
@@ -146,7 +155,7 @@ def test_pointing_at_a_sample_shows_its_name_and_neighbours(opened):
     tip.wait_for(state="visible")
     shown = opened.view("panel.hovered")
     assert tip.locator(".name").inner_text() == opened.view(f"view.name({shown})")
-    assert tip.locator(".near .thumbnail").count() == 5
+    assert tip.locator(".near .thumbnail").count() == 12
     opened.page.mouse.click(*opened.place(3))
     near = opened.page.locator(".details").first.locator("button").first
     name = near.get_attribute("aria-label")
@@ -154,8 +163,18 @@ def test_pointing_at_a_sample_shows_its_name_and_neighbours(opened):
     assert opened.view("view.name(panel.pinned)") in name
 
 
-def test_the_wheel_zooms_to_thumbnails_once_the_map_was_clicked(opened):
+OVERLAPS = """(() => {
+  const shown = Array.from(view.inView(60)).filter((i) => view.pictured(i)), side = view.side();
+  const apart = (i, j) => Math.max(Math.abs(view.screenX(i) - view.screenX(j)), Math.abs(view.screenY(i) - view.screenY(j)));
+  return shown.some((i) => shown.some((j) => i < j && apart(i, j) < side));
+})()"""
+
+
+def test_images_are_there_at_first_overlap_nowhere_and_become_more_by_the_wheel(opened):
     page = opened.page
+    first = opened.view("panel.painter.pictures")
+    assert 8 < first < 150
+    assert not opened.view(OVERLAPS)
     x, y = opened.place(5)
     page.mouse.move(x, y)
     page.mouse.wheel(0, -200)
@@ -163,14 +182,14 @@ def test_the_wheel_zooms_to_thumbnails_once_the_map_was_clicked(opened):
     assert opened.view("view.zoom") == pytest.approx(1)  # the page scrolled
     x, y = opened.place(5)
     page.mouse.click(x, y)
-    assert not opened.view("panel.painter.thumbnails")
     page.mouse.move(x, y)
+    seen = opened.view("Array.from(view.inView()).filter((i) => view.pictured(i))")
     page.mouse.wheel(0, -500)
     opened.until("view.zoom > 2")
     assert opened.place(5) == pytest.approx((x, y), abs=4)  # what is under the pointer stays there
-    for _ in range(8):
-        page.mouse.wheel(0, -300)
-    opened.until("panel.painter.thumbnails")
+    assert opened.view(f"{seen}.every((i) => view.pictured(i))")  # none goes as others come
+    assert opened.view("Array.from(view.inView(1e6)).filter((i) => view.pictured(i)).length") > first
+    assert not opened.view(OVERLAPS)
     page.get_by_role("button", name="Show all").first.click()
     assert opened.view("view.zoom") == pytest.approx(1)
     before = opened.view("view.centreX")
@@ -181,10 +200,9 @@ def test_the_wheel_zooms_to_thumbnails_once_the_map_was_clicked(opened):
     assert opened.view("view.centreX") < before
 
 
-def test_a_lasso_lists_names_to_copy_and_to_save(opened):
-    page = opened.page
+def lasso_the_left_half(page: Any) -> None:
     page.get_by_role("button", name="Lasso").first.click()
-    page.locator("canvas").first.scroll_into_view_if_needed()
+    page.locator("canvas").first.evaluate("(canvas) => canvas.scrollIntoView({ block: 'center' })")
     box = page.locator("canvas").first.bounding_box()
     left, top, right, bottom = box["x"] + 3, box["y"] + 3, box["x"] + box["width"] / 2, box["y"] + box["height"] - 3
     page.mouse.move(left, top)
@@ -192,18 +210,118 @@ def test_a_lasso_lists_names_to_copy_and_to_save(opened):
     for x, y in ((right, top), (right, bottom), (left, bottom)):
         page.mouse.move(x, y, steps=4)
     page.mouse.up()
+
+
+def test_a_lasso_lists_names_to_copy_and_to_save(opened):
+    page = opened.page
+    lasso_the_left_half(page)
+    page.locator(".chosen summary").first.click()
     area = page.locator(".chosen textarea").first
     names = area.input_value().splitlines()
     half = opened.view("view.names.filter((_, i) => view.screenX(i) < view.width / 2)")
     assert 0 < len(names) < 150
     assert sorted(names) == sorted(half)
     with page.expect_download() as saved:
-        page.locator(".chosen a").first.click()
+        page.locator(".chosen .save").first.click()
     assert Path(saved.value.path()).read_text(encoding="utf-8").splitlines() == names
     page.locator(".copy").first.click()
     opened.until("document.querySelector('.copy').textContent === 'Copied'")
-    page.get_by_role("button", name="Clear").first.click()
+    page.get_by_role("button", name="Let go").first.click()
     assert area.count() == 0
+
+
+FORMULA = '=1+2, "quoted"'
+
+
+def saved_labels(page: Any) -> dict[str, str]:
+    with page.expect_download() as saved:
+        page.locator(".export").first.click()
+    content = Path(saved.value.path()).read_bytes()
+    assert content.startswith("\ufeffname,label\r\n".encode())
+    rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
+    assert all(set(row) == {"name", "label"} for row in rows)
+    assert not any(row["label"].startswith("=") for row in rows)
+    return {original(row["name"]): original(row["label"]) for row in rows}
+
+
+def test_groups_are_named_and_merged_a_lasso_labels_and_the_labels_come_back(opened, tmp_path):
+    page = opened.page
+    groups = page.locator("#groups .cell").first
+    assert groups.locator(".group").count() == 10
+    groups.locator(".group-name").nth(2).fill("cats")
+    groups.locator(".group-name").nth(2).press("Enter")
+    members = opened.view("view.names.filter((_, i) => view.groups[i] === 2)")
+    assert saved_labels(page) == dict.fromkeys(members, "cats")
+    groups.locator(".group select").nth(3).select_option("2")
+    assert groups.locator(".group").count() == 9
+    members = opened.view("view.names.filter((_, i) => view.groups[i] === 2 || view.groups[i] === 3)")
+    assert saved_labels(page) == dict.fromkeys(members, "cats")
+    lasso_the_left_half(page)
+    chosen = opened.view("panel.choice.map((i) => view.names[i])")
+    page.locator(".chosen .label-name").first.fill(FORMULA)
+    page.locator(".chosen .primary").first.click()
+    labelled = saved_labels(page)
+    assert labelled == dict.fromkeys(members, "cats") | dict.fromkeys(chosen, FORMULA)
+    page.locator(".colour-by").first.select_option("label")
+    assert FORMULA in page.locator(".legend").first.inner_text()
+    page.reload()  # a page that is opened again has them still
+    page.wait_for_selector("html[data-ready]")
+    assert saved_labels(page) == labelled
+    page.once("dialog", lambda question: question.accept())
+    page.get_by_role("button", name="Clear").first.click()
+    assert page.locator(".export").first.is_disabled()
+    with (tmp_path / "labels.csv").open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file).writerows([["label", "name"], ["a\nb", members[0]], ["x", "of nobody"]])
+    page.locator("input[type=file]").first.set_input_files(tmp_path / "labels.csv")
+    opened.until("panel.labels.own.size === 1")
+    assert "1 label taken; 1 name of no image here" in page.locator(".label-tools").first.inner_text()
+    assert saved_labels(page) == {members[0]: "a\nb"}
+    page.locator("input[type=file]").first.set_input_files({"name": "a.csv", "mimeType": "text/csv", "buffer": b"a,b\n1,2\n"})
+    page.get_by_text("This file was not taken: its first line must have the columns name and label").first.wait_for()
+
+
+def test_any_image_opens_with_those_most_similar_and_leads_to_the_map(opened):
+    page = opened.page
+    assert page.locator("#groups .held-out").count() > 0
+    page.locator("#odd button.bare").nth(1).click()
+    window = page.locator("dialog")
+    first = window.locator(".name").inner_text()
+    assert window.locator(".near button").count() == 12
+    window.locator(".near button").nth(3).click()
+    second = window.locator(".name").inner_text()
+    assert second != first
+    window.get_by_role("button", name="Show on the map").click()
+    assert not window.is_visible()
+    assert opened.view("view.name(panel.pinned)") == second
+    page.locator("#groups button.bare").first.focus()
+    page.keyboard.press("Enter")
+    assert window.is_visible()
+    page.keyboard.press("Escape")
+    assert not window.is_visible()
+
+
+def test_runs_are_tested_against_each_other(opened):
+    said = opened.page.locator("#runs").inner_text()
+    assert "Is one better?" in said
+    assert "on the same 50 held-out samples" in said
+    assert "5 neighbours" in opened.page.locator(".tested").inner_text()
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_nothing_is_wider_than_the_screen_and_nothing_moves_as_pictures_come(browser, two_runs, width):
+    found = Opened(browser, two_runs, before=SHIFTS)
+    found.page.set_viewport_size({"width": width, "height": 844})
+    found.page.reload()
+    found.page.wait_for_selector("html[data-ready]")
+    found.page.wait_for_timeout(100)
+    assert found.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert found.page.evaluate("window.shifted") < 0.01
+    found.context.close()
+
+
+SHIFTS = """window.shifted = 0; new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) window.shifted += entry.value;
+}).observe({ type: "layout-shift", buffered: true });"""
 
 
 FINGER = """([id, kind, x, y]) => document.querySelector("canvas").dispatchEvent(
@@ -283,26 +401,29 @@ def test_light_and_dark(browser, two_runs):
     assert papers[0] == papers[3] != papers[1] == papers[2]
 
 
-def many_points(n: int, **more: Any) -> str:
+def many_points(n: int, names: list[str] | None = None, **more: Any) -> str:
     """A page of so many points, without the minutes that their layout would take; `more` is of its run."""
     draws = np.random.default_rng(0)
-    sheets = Sheets()
+    sheets, places = Sheets(), draws.integers(0, 65536, (n, 2)).astype(np.uint16)
     shown = {
         "by": "t-SNE",
         "count": n,
-        "held_out": n,
-        "places": packed(draws.integers(0, 65536, (n, 2)).astype(np.uint16)),
-        "names": [f"{i}.png" for i in range(n)],
+        "total": n,
+        "held_out": None,
+        "links": None if names is None else {"start": "./../my%20photos/", "rest": None},
+        "places": packed(places),
+        "clearances": packed(draws.integers(0, 2000, n).astype(np.uint16)),
+        "names": names or [f"{i}.png" for i in range(n)],
         "labels": None,
         "classes": None,
-        "clusters": packed(draws.integers(0, 10, n).astype(np.uint16)),
+        "groups": packed(draws.integers(0, 10, n).astype(np.uint16)),
         "norms": None,
-        "neighbours": packed(draws.integers(0, n, (n, 5)).astype(np.uint16)),
-        "strange": [],
-        "sheet": sheets.add(Images(draws.integers(0, 256, (n, 8, 8, 1), dtype=np.uint8))),
+        "neighbours": packed(draws.integers(0, n, (n, 12)).astype(np.uint16)),
+        "similarities": packed(np.zeros((n, 12), np.int8)),
+        "sheet": sheets.add(draws.integers(0, 256, (n, 8, 8, 1), dtype=np.uint8), room=10_000_000),
         "generated": None,
     }
-    empty: dict[str, Any] = {"said": ["Many points."], "verdict": None, "config": {}, "duplicates": None, "memorised": None}
+    empty: dict[str, Any] = {"said": ["Many points."], "verdict": None, "config": {}, "duplicates": [], "memorised": None}
     run = {
         "name": "many",
         "step": 1,
@@ -310,12 +431,13 @@ def many_points(n: int, **more: Any) -> str:
         "compared": [],
         "curves": [],
         "pictures": [],
-        "clusters": [],
+        "groups": [{"size": 1, "labels": None, "typical": [0], "borderline": [], "towards": []}] * 10,
+        "odd": {"count": 0, "rows": [], "scores": []},
         "map": shown,
         **empty,
         **more,
     }
-    return page_of({"sao": "test", "runs": [run], "sheets": sheets.found}, "many")
+    return page_of({"sao": "test", "runs": [run], "sheets": sheets.found, "tested": []}, "many")
 
 
 FRAMES = """async () => {
@@ -340,10 +462,25 @@ def test_a_frame_of_twenty_thousand_points_is_quick(browser, tmp_path):
     far = found.page.evaluate(FRAMES.replace("ZOOM", "1.001"))
     found.page.evaluate(f"{VIEW}.zoomBy(7)")
     near = found.page.evaluate(FRAMES.replace("ZOOM", "1.0"))
-    assert found.view("panel.painter.thumbnails")
+    assert found.view("panel.painter.pictures") > 100
     found.context.close()
-    print(f"a frame takes {far:.1f} ms as dots, {near:.1f} ms as pictures")
+    print(f"a frame takes {far:.1f} ms from afar, {near:.1f} ms near by")
     assert max(far, near) < MOST_MILLISECONDS
+
+
+def test_links_are_those_of_the_files_whatever_they_are_called(browser, tmp_path):
+    names = [*HOSTILE, "javascript:alert(1)", "it's (1)*!~.png", "a#b?c%41/d e.png", "plain.png"]
+    (tmp_path / "page.html").write_text(many_points(len(names), names), encoding="utf-8")
+    found = Opened(browser, tmp_path / "page.html")
+    found.page.wait_for_selector("html[data-ready]")
+    assert found.view("view.names.map((_, i) => view.link(i))") == ["./../my%20photos/" + quote(name) for name in names]
+    for i in range(len(names)):
+        found.view(f"panel.goTo({i})")
+        link = found.page.locator(".details .name a")
+        assert link.inner_text() == names[i]
+        assert link.evaluate("(link) => [link.protocol, link.rel]") == ["file:", "noopener"]
+    found.context.close()
+    assert found.complaints == []
 
 
 def test_the_table_behind_the_verdict_fits_beside_the_metrics(browser, tmp_path):

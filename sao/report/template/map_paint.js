@@ -1,6 +1,4 @@
-// Painting a map: dots straight into the pixels, which twenty thousand of them need, and thumbnails where they fit.
-
-const MOST_THUMBNAILS = 900; // in view
+// Painting a map: dots straight into the pixels, which twenty thousand of them need, and pictures where they overlap nothing.
 
 class MapPainter {
   constructor(canvas, view) {
@@ -31,29 +29,29 @@ class MapPainter {
     this.pixels = new Uint32Array(this.image.data.buffer);
   }
 
-  get thumbnails() {
-    const { view } = this;
-    return Boolean(view.sheet) && view.scale >= view.scaleOfThumbnails();
-  }
-
-  /** One frame. */
+  /** One frame: pictures where they overlap nothing, dots elsewhere. */
   paint() {
     const { view, context } = this;
-    const shown = view.inView(40);
-    const pictures = this.thumbnails && shown.length <= MOST_THUMBNAILS;
+    const side = view.side();
+    const shown = view.inView(side);
+    const pictures = [];
+    const dots = [];
+    for (const i of shown) (view.sheet && view.pictured(i, side) ? pictures : dots).push(i);
+    this.pictures = pictures.length;
     this.pixels.fill(packedColour(this.paper));
-    if (!pictures) this._dots(shown);
+    this._dots(dots);
     context.putImageData(this.image, 0, 0);
     context.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
-    if (pictures) this._pictures(shown);
-    if (this.current >= 0) this._current();
+    this._pictures(pictures, side);
+    if (this.current >= 0) this._current(side);
     if (this.lasso) this._lasso();
   }
 
+  /** Of a dot: small beside pictures. */
   radius() {
     const { view } = this;
-    const base = view.real <= 600 ? 5 : view.real <= 2500 ? 4 : view.real <= 8000 ? 3 : 2.3;
-    return base * Math.min(2, Math.max(0.8, view.zoom) ** 0.35);
+    const base = view.real <= 600 ? 4.5 : view.real <= 2500 ? 3.6 : view.real <= 8000 ? 2.8 : 2.2;
+    return (view.sheet ? 0.75 : 1.1) * base * Math.min(2, Math.max(0.8, view.zoom) ** 0.3);
   }
 
   _dots(shown) {
@@ -122,27 +120,23 @@ class MapPainter {
     return mask;
   }
 
-  /** Side of a thumbnail on the screen. */
-  side() {
-    const { view } = this;
-    return Math.max(18, Math.min(72, view.spacing * view.scale * 1.5));
-  }
-
-  _pictures(shown) {
+  _pictures(shown, side) {
     const { view, context } = this;
-    const side = this.side();
-    const each = (i) => {
+    for (const i of shown) {
       const [name, place] = view.sheetOf(i);
-      const sheet = sheets.get(name);
+      const sheet = sheets.get(name), tile = tileOf(name, place);
       const factor = side / Math.max(sheet.width, sheet.height);
       const width = sheet.width * factor, height = sheet.height * factor;
-      const left = view.screenX(i) - width / 2, top = view.screenY(i) - height / 2;
-      context.globalAlpha = view.marked && !view.marked[i] ? 0.25 : 1;
+      const left = Math.round(view.screenX(i) - width / 2), top = Math.round(view.screenY(i) - height / 2);
+      context.globalAlpha = view.marked && !view.marked[i] ? 0.16 : 1;
       context.fillStyle = `rgb(${view.colours[3 * i]},${view.colours[3 * i + 1]},${view.colours[3 * i + 2]})`;
       context.fillRect(left - 2, top - 2, width + 4, height + 4);
-      context.imageSmoothingEnabled = !coarse(sheet);
-      context.drawImage(sheet.bitmap, place % sheet.columns * sheet.width, Math.floor(place / sheet.columns) * sheet.height,
-        sheet.width, sheet.height, left, top, width, height);
+      if (tile) {
+        context.imageSmoothingEnabled = !coarse(sheet);
+        context.imageSmoothingQuality = "high";
+        context.drawImage(...tile, left, top, width, height);
+      }
+      if (view.isHeldOut(i)) this._corner(left + width, top, side / 4);
       if (i >= view.real) {
         context.strokeStyle = css(this.ink);
         context.lineWidth = 1.5;
@@ -150,18 +144,28 @@ class MapPainter {
         context.strokeRect(left - 2, top - 2, width + 4, height + 4);
         context.setLineDash([]);
       }
-    };
-    for (const i of shown) each(i);
+    }
     context.globalAlpha = 1;
   }
 
+  /** Marks what is held out. */
+  _corner(x, y, size) {
+    const { context } = this;
+    context.fillStyle = this.accent;
+    context.beginPath();
+    context.moveTo(x - size, y);
+    context.lineTo(x, y);
+    context.lineTo(x, y + size);
+    context.fill();
+  }
+
   /** The point in question, ringed, with lines to its neighbours in feature space. */
-  _current() {
+  _current(side) {
     const { view, context } = this;
     const x = view.screenX(this.current), y = view.screenY(this.current);
     context.strokeStyle = this.accent;
     context.lineWidth = 1.25;
-    context.globalAlpha = 0.8;
+    context.globalAlpha = 0.7;
     context.beginPath();
     for (const j of view.neighbours(this.current)) {
       context.moveTo(x, y);
@@ -169,11 +173,14 @@ class MapPainter {
     }
     context.stroke();
     context.globalAlpha = 1;
-    context.lineWidth = 2.5;
-    const side = this.thumbnails ? this.side() / 2 + 4 : this.radius() + 4;
+    const picture = view.sheet && view.pictured(this.current, side);
+    if (picture) this._pictures([this.current], side); // above the lines
+    context.strokeStyle = this.accent;
+    context.lineWidth = 3;
+    const half = picture ? side / 2 + 3 : this.radius() + 4;
     context.beginPath();
-    if (this.thumbnails) context.rect(x - side, y - side, 2 * side, 2 * side);
-    else context.arc(x, y, side, 0, 2 * Math.PI);
+    if (picture) context.rect(x - half, y - half, 2 * half, 2 * half);
+    else context.arc(x, y, half, 0, 2 * Math.PI);
     context.stroke();
   }
 

@@ -5,15 +5,17 @@ const LISTED = 60; // names of a search that become buttons
 class MapPanel {
   constructor(run) {
     this.run = run;
-    this.view = new MapView(run.map);
+    this.labels = new Labels(run);
+    this.view = new MapView(run.map, this.labels);
+    this.knownLabels = `labels-${panels.size}`;
     this.pinned = -1;
     this.cursor = -1;
     this.tool = "move";
     this.touching = new Map(); // places of the pointers that are down, by their numbers
     this.canvas = element("canvas", {
       tabindex: "0", role: "application", "aria-roledescription": "map",
-      "aria-label": `Map of ${count(this.view.real, "held-out sample")} by ${run.map.by}. Arrow keys move it, plus and minus zoom, `
-        + "0 shows all, N and P go from sample to sample, Enter keeps one.",
+      "aria-label": `Map of ${count(this.view.real, "sample")} by ${run.map.by}. Arrow keys move it, plus and minus zoom, `
+        + "0 shows all, N and P go from sample to sample, Enter opens one.",
     });
     this.painter = new MapPainter(this.canvas, this.view);
     this.tip = element("div", { class: "map-tip", hidden: true, "aria-hidden": "true" });
@@ -23,10 +25,11 @@ class MapPanel {
     this.results = element("div", { class: "results" });
     this.chosen = element("div", { class: "chosen" });
     this.element = element("div", { class: "map" }, this._controls(), this.stage,
-      element("aside", { "aria-label": "About the map" }, this._search(), this.legend, this.details, this.chosen));
+      element("aside", { "aria-label": "About the map" }, this._search(), this.details, this.chosen, this.legend, labelTools(this.labels), knownLabels(this.labels, this.knownLabels)));
     this._listen();
     this._drawLegend();
     this._describe(-1);
+    this.labels.listeners.push(() => { this._recolour(this.view.by); this._describe(this.pinned); });
     new ResizeObserver(() => this._resize()).observe(this.stage);
   }
 
@@ -46,8 +49,10 @@ class MapPanel {
   }
 
   _controls() {
-    const ways = [["cluster", "cluster"]];
-    if (this.view.labels) ways.push(["label", "label"]);
+    const ways = [["group", "group"]];
+    if (this.view.labels) ways.push(["class", "class"]);
+    ways.push(["label", "your labels"]);
+    if (this.view.heldOutBits) ways.push(["split", "training or held out"]);
     if (this.view.norms) ways.push(["norm", "Jacobian norm"]);
     const colour = element("select", { "aria-label": "Colour by", class: "colour-by", onchange: () => this._recolour(colour.value) },
       ways.map(([value, word]) => element("option", { value }, word)));
@@ -120,7 +125,7 @@ class MapPanel {
     const { drag } = this;
     if (this.touching.size === 2 && this.touching.has(event.pointerId)) { this._pinch(event); return; }
     if (!drag) {
-      this._hover(this.view.nearest(event.offsetX, event.offsetY, this._reach()));
+      if (event.pointerType !== "touch") this._hover(this.view.nearest(event.offsetX, event.offsetY));
       return;
     }
     const dx = event.offsetX - drag.x, dy = event.offsetY - drag.y;
@@ -142,11 +147,9 @@ class MapPanel {
     const polygon = this.painter.lasso;
     this.painter.lasso = null;
     if (drag.lasso && drag.moved && polygon.length >= 6) this._choose(this.view.inside(polygon));
-    else if (!drag.moved) this._pin(this.view.nearest(event.offsetX, event.offsetY, this._reach()));
+    else if (!drag.moved) this._pin(this.view.nearest(event.offsetX, event.offsetY, event.pointerType === "touch" ? 20 : 12));
     this.draw();
   }
-
-  _reach() { return Math.max(10, this.painter.thumbnails ? this.painter.side() / 2 : this.painter.radius() + 4); }
 
   /** A page that scrolls past a map must not be caught by it: the wheel zooms once the map has been clicked. */
   _wheel(event) {
@@ -175,7 +178,7 @@ class MapPanel {
     else if (key === "-") this.view.zoomBy(1 / 1.6);
     else if (key === "0") this.view.fit();
     else if (key === "n" || key === "p") this._step(key === "n" ? 1 : -1);
-    else if (key === "Enter" && this.cursor >= 0) this._pin(this.cursor);
+    else if (key === "Enter" && this.cursor >= 0) openSample(this, this.cursor);
     else if (key === "Escape") { this._pin(-1); this._choose(null); }
     else return;
     event.preventDefault();
@@ -207,9 +210,9 @@ class MapPanel {
     this.canvas.style.cursor = i >= 0 ? "pointer" : this.tool === "lasso" ? "crosshair" : "grab";
     this.tip.hidden = i < 0;
     if (i >= 0) {
-      this.tip.replaceChildren(...sampleCard(this.view, i, 88, 34));
+      this.tip.replaceChildren(...sampleCard(this.view, i, 120, 58));
       const x = this.view.screenX(i), y = this.view.screenY(i);
-      const box = this.tip.getBoundingClientRect(), gap = this.painter.thumbnails ? this.painter.side() / 2 + 10 : 16;
+      const box = this.tip.getBoundingClientRect(), gap = this.view.sheet && this.view.pictured(i) ? this.view.side() / 2 + 10 : 16;
       const left = x + gap + box.width < this.view.width ? x + gap : Math.max(4, x - gap - box.width);
       this.tip.style.left = `${left}px`;
       this.tip.style.top = `${Math.max(4, Math.min(this.view.height - box.height - 4, y - box.height / 2))}px`;
@@ -238,9 +241,9 @@ class MapPanel {
   _describe(i) {
     if (i < 0) {
       this.details.replaceChildren(element("p", { class: "faint" },
-        "Point at a sample to see it and its neighbours, click to keep it here. Scroll to zoom once the map is clicked; hold Shift to draw around samples."));
+        "Point at an image to see it with the most similar ones; click to keep it here. Scroll to zoom once the map is clicked. Lasso, or Shift, draws around images to label them."));
     } else {
-      this.details.replaceChildren(...sampleCard(this.view, i, 112, 40, (j) => this.goTo(j)));
+      this.details.replaceChildren(...sampleCard(this.view, i, 132, 60, (j) => this.goTo(j)));
     }
   }
 
@@ -276,15 +279,16 @@ class MapPanel {
     }
     const sizes = new Map();
     for (let i = 0; i < view.real; i++) sizes.set(view.category(i), (sizes.get(view.category(i)) || 0) + 1);
-    this.legend.replaceChildren(element("div", { class: "faint" }, "Click to hide or show"), element("div", { class: "keys" },
+    this.legend.replaceChildren(element("h4", {}, view.by === "label" && !view.categories().length ? "No labels yet" : "Click to hide or show"), element("div", { class: "keys" },
       view.categories().map((name, category) => this._key_of(name, category, sizes.get(category) || 0)).filter(Boolean)));
   }
 
   _key_of(name, category, size) {
     if (!size) return null;
+    const on = !this.view.off.has(category);
     const dot = element("i", {});
     dot.style.background = css(categoryColour(category));
-    const button = element("button", { type: "button", class: "key", "aria-pressed": "true", onclick: () => {
+    const button = element("button", { type: "button", class: "key", "aria-pressed": String(on), onclick: () => {
       const shown = this.view.off.has(category);
       if (shown) this.view.off.delete(category); else this.view.off.add(category);
       button.setAttribute("aria-pressed", String(shown));
@@ -292,6 +296,13 @@ class MapPanel {
       this.draw();
     } }, dot, isolated(name), element("small", {}, size.toLocaleString("en")));
     return button;
+  }
+
+  /** Show where some samples lie. */
+  choose(indices) {
+    this.view.fit();
+    this._choose(indices, false);
+    this.element.scrollIntoView({ block: "nearest" });
   }
 
   _find(text) {
@@ -312,8 +323,8 @@ class MapPanel {
     this.draw();
   }
 
-  /** What the lasso took: names to copy or to save. */
-  _choose(indices) {
+  /** What the lasso took, or a group: to be labelled, or copied as names. */
+  _choose(indices, focus = true) {
     this.choice = indices && indices.length ? indices : null;
     this.view.mark(this.choice);
     if (!indices) { this.chosen.replaceChildren(); this.draw(); return; }
@@ -322,11 +333,20 @@ class MapPanel {
     const area = element("textarea", { readonly: true, rows: 8, "aria-label": "Names of the chosen samples" });
     area.value = text;
     const copy = element("button", { type: "button", class: "copy", onclick: () => this._copy(area, copy) }, "Copy");
-    const save = element("a", { class: "button", download: "names.txt", href: URL.createObjectURL(new Blob([text], { type: "text/plain" })) }, "Save");
-    const clear = element("button", { type: "button", onclick: () => this._choose(null) }, "Clear");
-    const strip = element("div", { class: "strip" }, indices.slice(0, 24).map((i) => thumbnail(...this.view.sheetOf(i), 32, this.view.name(i))));
-    this.chosen.replaceChildren(element("h4", {}, `${count(indices.length, "sample")} chosen`), this.view.sheet ? strip : "", area,
-      element("div", { class: "row" }, copy, save, clear));
+    const save = element("button", { type: "button", class: "save", onclick: () => saveFile("names.txt", text, "text/plain") }, "Save");
+    const clear = element("button", { type: "button", onclick: () => this._choose(null) }, "Let go");
+    const strip = element("div", { class: "strip" }, indices.slice(0, 12).map((i) => sampleButton(this, i, 60)));
+    const field = labelField(this.knownLabels, "Label of the chosen samples");
+    const real = indices.filter((i) => i < this.view.real);
+    const label = element("form", { class: "row label-form", onsubmit: (event) => {
+      event.preventDefault();
+      this.labels.label(real, field.value);
+      say(`${count(real.length, "sample")} labelled ${field.value}`);
+      this._choose(null);
+    } }, field, element("button", { type: "submit", class: "primary" }, "Label"));
+    this.chosen.replaceChildren(element("h4", {}, `${count(indices.length, "sample")} chosen`), this.view.sheet ? strip : "", label,
+      element("details", {}, element("summary", {}, "Names"), area, element("div", { class: "row" }, copy, save)), clear);
+    if (focus) field.focus({ preventScroll: true });
     say(`${count(indices.length, "sample")} chosen`);
     this.draw();
   }

@@ -1,13 +1,19 @@
 // The state of a map: where its points are, which are shown in which colour, and what of it is in view.
 
+const WIDTH = 65535; // of the rectangle that places are given in
+const MOST_STRETCHED = 1.7; // of one axis, to fill a narrow screen: pictures then lie further apart, never nearer
+
 class MapView {
-  constructor(described) {
+  constructor(described, labels) {
     const drawn = described.generated;
+    this.described = described;
+    this.labelled = labels; // what the person says
     this.real = described.count;
     this.total = described.count + (drawn ? drawn.count : 0);
     this.x = new Float32Array(this.total);
     this.y = new Float32Array(this.total);
-    this.clusters = new Uint16Array(this.total);
+    this.clear = new Float32Array(this.total); // how large a picture there may be before it touches another one
+    this.groups = new Uint16Array(this.total);
     this.colours = new Uint8Array(3 * this.total);
     this.hidden = new Uint8Array(this.total);
     this.marked = null; // a Uint8Array: what was chosen or searched for; the rest is drawn faintly
@@ -15,6 +21,7 @@ class MapView {
     this.classes = described.classes;
     this.labels = described.labels ? unpacked(described.labels, Uint16Array) : null;
     this.norms = described.norms ? unpacked(described.norms, Float32Array) : null;
+    this.heldOutBits = described.held_out ? unpacked(described.held_out, Uint8Array) : null;
     this.sheet = described.sheet;
     this.drawnSheet = drawn ? drawn.sheet : null;
     this.generatedShown = false;
@@ -22,43 +29,38 @@ class MapView {
     if (drawn) this._place(drawn, this.real);
     this._neighbours = [unpacked(described.neighbours, Uint16Array), drawn ? unpacked(drawn.neighbours, Uint16Array) : null];
     this._each = [this._neighbours[0].length / this.real, drawn ? this._neighbours[1].length / drawn.count : 0];
-    this.clusterCount = this.clusters.reduce((a, b) => Math.max(a, b), 0) + 1;
+    this._similar = unpacked(described.similarities, Int8Array);
     this.off = new Set(); // categories that the legend switched off
-    this.spacing = this._usualSpacing();
-    this.colourBy("cluster");
+    this.colourBy("group");
     this.resize(800, 560, 1);
     this.fit();
   }
 
   _place(described, start) {
     const places = unpacked(described.places, Uint16Array);
-    const clusters = unpacked(described.clusters, Uint16Array);
-    for (let i = 0; i < clusters.length; i++) {
-      this.x[start + i] = places[2 * i] / 65535;
-      this.y[start + i] = places[2 * i + 1] / 65535;
-      this.clusters[start + i] = clusters[i];
+    const clearances = unpacked(described.clearances, Uint16Array);
+    const groups = unpacked(described.groups, Uint16Array);
+    for (let i = 0; i < groups.length; i++) {
+      this.x[start + i] = places[2 * i] / WIDTH;
+      this.y[start + i] = places[2 * i + 1] / WIDTH;
+      this.clear[start + i] = clearances[i] / WIDTH;
+      this.groups[start + i] = groups[i];
     }
-  }
-
-  /** The median distance from a point to its nearest, of some points. */
-  _usualSpacing() {
-    const found = [];
-    const stride = Math.max(1, Math.floor(this.real / 200));
-    for (let i = 0; i < this.real; i += stride) {
-      let least = Infinity;
-      for (let j = 0; j < this.real; j++) {
-        const distance = (this.x[i] - this.x[j]) ** 2 + (this.y[i] - this.y[j]) ** 2;
-        if (j !== i && distance < least) least = distance;
-      }
-      found.push(Math.sqrt(least));
-    }
-    found.sort((a, b) => a - b);
-    return Math.max(found[Math.floor(found.length / 2)] || 0.01, 1e-4);
   }
 
   isGenerated(i) { return i >= this.real; }
 
+  isHeldOut(i) { return Boolean(this.heldOutBits) && i < this.real && (this.heldOutBits[i >> 3] >> (i & 7) & 1) === 1; }
+
   name(i) { return i < this.real ? this.names[i] : `generated ${i - this.real}`; }
+
+  /** Where its file lies, relative to this page. */
+  link(i) {
+    const { links } = this.described;
+    if (!links || i >= this.real) return null;
+    if (links.rest === null) return links.start + this.names[i].split("/").map(escapedPart).join("/");
+    return links.rest[i] === null ? null : links.start + links.rest[i];
+  }
 
   neighbours(i) {
     const which = i < this.real ? 0 : 1;
@@ -66,27 +68,36 @@ class MapView {
     return Array.from(this._neighbours[which].subarray(first, first + this._each[which]));
   }
 
+  /** The cosine with its n-th neighbour. */
+  similarity(i, n) { return i < this.real ? this._similar[i * this._each[0] + n] / 127 : null; }
+
   sheetOf(i) { return i < this.real ? [this.sheet, i] : [this.drawnSheet, i - this.real]; }
+
+  groupOf(i) { return this.labelled.root(this.groups[i]); }
 
   /** The category of a point in what the map is coloured by; -1 where it has none. */
   category(i) {
-    if (this.by === "label") return i < this.real ? this.labels[i] : -1;
-    return this.by === "cluster" ? this.clusters[i] : -1;
+    if (this.by === "group") return this.groupOf(i);
+    if (i >= this.real) return -1;
+    if (this.by === "class") return this.labels[i];
+    if (this.by === "split") return this.isHeldOut(i) ? 1 : 0;
+    if (this.by === "label") return this._categoryOfLabel.get(this.labelled.of(i)) ?? -1;
+    return -1;
   }
 
   categories() {
-    if (this.by === "cluster") return Array.from({ length: this.clusterCount }, (_, i) => `cluster ${i}`);
-    return this.by === "label" ? this.classes : [];
+    if (this.by === "group") return Array.from({ length: this.labelled.groups }, (_, i) => this.labelled.groupName(i));
+    if (this.by === "class") return this.classes;
+    if (this.by === "split") return ["training", "held out"];
+    return this.by === "label" ? [...this._categoryOfLabel.keys()] : [];
   }
 
   colourBy(what) {
+    if (what !== this.by) this.off.clear();
     this.by = what;
-    this.off.clear();
     if (what === "norm") this._rangeOfNorms();
-    for (let i = 0; i < this.total; i++) {
-      const colour = this._colour(i);
-      this.colours.set(colour, 3 * i);
-    }
+    if (what === "label") this._categoryOfLabel = new Map(this.labelled.counts().map(([label], place) => [label, place]));
+    for (let i = 0; i < this.total; i++) this.colours.set(this._colour(i), 3 * i);
     this.filter();
   }
 
@@ -123,35 +134,53 @@ class MapView {
     Object.assign(this, { width, height, ratio });
   }
 
+  /** All of it, with room for the pictures at its edges. */
   fit() {
     let [left, right, top, bottom] = [1, 0, 1, 0];
     for (let i = 0; i < (this.generatedShown ? this.total : this.real); i++) {
       left = Math.min(left, this.x[i]); right = Math.max(right, this.x[i]);
       top = Math.min(top, this.y[i]); bottom = Math.max(bottom, this.y[i]);
     }
+    const edge = this.sheet ? this.firstSide() + 8 : 24;
     this.centreX = (left + right) / 2;
     this.centreY = (top + bottom) / 2;
-    this.fitted = 0.92 * Math.min(this.width / (right - left || 1), this.height / (bottom - top || 1));
+    const across = (this.width - edge) / (right - left || 1), down = (this.height - edge) / (bottom - top || 1);
+    this.fitted = Math.min(across, down);
+    this.stretchX = Math.min(MOST_STRETCHED, across / this.fitted);
+    this.stretchY = Math.min(MOST_STRETCHED, down / this.fitted);
     this.scale = this.fitted;
   }
 
   get zoom() { return this.scale / this.fitted; }
 
-  screenX(i) { return (this.x[i] - this.centreX) * this.scale + this.width / 2; }
+  /** Pixels of a picture's longer side when all is in view. */
+  firstSide() { return Math.max(36, Math.min(56, Math.min(this.width, this.height) / 12)); }
 
-  screenY(i) { return (this.y[i] - this.centreY) * this.scale + this.height / 2; }
+  /** The same now: pictures grow slower than the map, so that more of them appear. */
+  side() {
+    const sheet = sheets.get(this.sheet);
+    const native = sheet ? Math.max(sheet.width, sheet.height) : 60;
+    return Math.min(Math.max(this.firstSide(), native), this.firstSide() * Math.max(0.7, this.zoom ** 0.16));
+  }
+
+  /** Whether a point is a picture now, and not a dot. */
+  pictured(i, side = this.side()) { return this.clear[i] * this.scale >= side + 5; }
+
+  screenX(i) { return (this.x[i] - this.centreX) * this.scale * this.stretchX + this.width / 2; }
+
+  screenY(i) { return (this.y[i] - this.centreY) * this.scale * this.stretchY + this.height / 2; }
 
   pan(dx, dy) {
-    this.centreX -= dx / this.scale;
-    this.centreY -= dy / this.scale;
+    this.centreX -= dx / this.scale / this.stretchX;
+    this.centreY -= dy / this.scale / this.stretchY;
   }
 
   /** Closer or further, with the place under (x, y) staying there. */
   zoomBy(factor, x = this.width / 2, y = this.height / 2) {
     const scale = Math.max(this.fitted * 0.5, Math.min(this.fitted * 200, this.scale * factor));
     const change = 1 / this.scale - 1 / scale;
-    this.centreX += (x - this.width / 2) * change;
-    this.centreY += (y - this.height / 2) * change;
+    this.centreX += (x - this.width / 2) * change / this.stretchX;
+    this.centreY += (y - this.height / 2) * change / this.stretchY;
     this.scale = scale;
   }
 
@@ -159,16 +188,14 @@ class MapView {
   centreOn(i) {
     this.centreX = this.x[i];
     this.centreY = this.y[i];
-    this.scale = Math.max(this.scale, this.sheet ? this.scaleOfThumbnails() * 1.6 : this.fitted * 4);
+    const needed = this.clear[i] > 0 ? 1.3 * this.firstSide() * 1.6 / this.clear[i] : 0;
+    this.scale = Math.max(this.scale, Math.min(needed || this.fitted * 8, this.fitted * 40), this.fitted * 2);
   }
-
-  /** The whole is dots, however few: its shape is seen first. */
-  scaleOfThumbnails() { return Math.max(11 / this.spacing, 1.4 * this.fitted); }
 
   /** Numbers of the points in view, into a list that is used again. */
   inView(margin = 0) {
     this._list = this._list || new Int32Array(this.total);
-    const halfWidth = (this.width / 2 + margin) / this.scale, halfHeight = (this.height / 2 + margin) / this.scale;
+    const halfWidth = (this.width / 2 + margin) / this.scale / this.stretchX, halfHeight = (this.height / 2 + margin) / this.scale / this.stretchY;
     let found = 0;
     for (let i = 0; i < this.total; i++) {
       if (!this.hidden[i] && Math.abs(this.x[i] - this.centreX) <= halfWidth && Math.abs(this.y[i] - this.centreY) <= halfHeight) {
@@ -178,11 +205,15 @@ class MapView {
     return this._list.subarray(0, found);
   }
 
-  nearest(x, y, reach) {
-    let best = -1, least = reach * reach;
-    for (const i of this.inView(reach)) {
-      const distance = (this.screenX(i) - x) ** 2 + (this.screenY(i) - y) ** 2;
-      if (distance <= least) { least = distance; best = i; }
+  /** The picture under a place on the screen, or else the nearest dot. */
+  nearest(x, y, reach = 12) {
+    const side = this.side(), half = side / 2 + 2;
+    let best = -1, least = reach;
+    for (const i of this.inView(half)) {
+      const dx = Math.abs(this.screenX(i) - x), dy = Math.abs(this.screenY(i) - y);
+      if (this.sheet && this.pictured(i, side) && dx <= half && dy <= half) return i;
+      const distance = Math.hypot(dx, dy);
+      if (distance < least) { least = distance; best = i; }
     }
     return best;
   }
@@ -201,4 +232,9 @@ class MapView {
     }
     return found;
   }
+}
+
+/** A part of a path in an address; also what encodeURIComponent leaves alone. */
+function escapedPart(part) {
+  return encodeURIComponent(part).replace(/[!'()*]/g, (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`);
 }

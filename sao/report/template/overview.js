@@ -3,10 +3,15 @@
 const REPRESENTATIONS = { learnt: "learnt", raw: "raw inputs", pca: "their PCA", untrained: "untrained network", patches: "k-means patches", pretrained: "pretrained network" };
 
 function overview(run) {
-  return [element("div", { class: "overview" },
-    element("div", { class: "said" }, run.said.map((sentence, i) => element("p", { class: i ? null : "lead" }, isolated(sentence))), verdictBox(run)),
-    metricsTable(run.metrics),
-  )];
+  const said = run.said.map((sentence, i) => element("p", { class: i ? null : "lead" }, isolated(sentence)));
+  if (run.train) return [element("div", { class: "overview" }, element("div", { class: "said" }, said), trainBox(run.train))];
+  return [element("div", { class: "overview" }, element("div", { class: "said" }, said, verdictBox(run)), metricsTable(run.metrics, run.compared))];
+}
+
+/** The command that would learn from this folder, and its price. */
+function trainBox({ command, cost }) {
+  return element("div", { class: "verdict" }, element("p", { class: "claim" }, "To learn features of these images"),
+    element("pre", {}, element("code", {}, command)), element("p", {}, cost));
 }
 
 /** The claim, and what it rests on: a line for each comparison with the baselines. */
@@ -29,7 +34,7 @@ function comparedTable(compared) {
   return element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows)));
 }
 
-function metricsTable(metrics) {
+function metricsTable(metrics, compared) {
   if (!metrics.length) return element("p", { class: "faint" }, "Nothing has been measured yet: sao eval does it.");
   const table = new Map();
   for (const metric of metrics) {
@@ -38,8 +43,8 @@ function metricsTable(metrics) {
   }
   const columns = Object.keys(REPRESENTATIONS).filter((name) => metrics.some((metric) => metric.of === name));
   const rows = [...table.values()].map(({ word, cells }) => {
-    const best = bestOf(columns.map((name) => cells[name]));
-    return element("tr", {}, element("th", { scope: "row" }, word), columns.map((name) => metricCell(cells[name], best)));
+    const best = decidedBest(compared.find((one) => one.word === word));
+    return element("tr", {}, element("th", { scope: "row" }, word), columns.map((name) => metricCell(cells[name], name === best)));
   });
   const head = element("tr", {}, element("td"), columns.map((name) => element("th", { scope: "col" }, REPRESENTATIONS[name])));
   return element("div", { class: "scroll" },
@@ -47,10 +52,10 @@ function metricsTable(metrics) {
       element("thead", {}, head), element("tbody", {}, rows)));
 }
 
-/** The greatest, of what is the better the greater it is. */
-function bestOf(metrics) {
-  const found = metrics.filter((metric) => metric?.share && metric.value !== null);
-  return found.length > 1 ? Math.max(...found.map((metric) => metric.value)) : null;
+/** Which representation is better by more than the error; null where nobody tested it, or it is not. */
+function decidedBest(one) {
+  if (!one?.decided) return null;
+  return one.difference > 0 ? "learnt" : one.with;
 }
 
 function metricCell(metric, best) {
@@ -58,7 +63,7 @@ function metricCell(metric, best) {
   const value = element("button", { type: "button", class: "value" }, metric.value === null ? "–" : shortNumber(metric.value));
   if (metric.std !== null) value.append(element("small", {}, ` ± ${shortNumber(metric.std)}`));
   explain(value, () => protocolLines(metric));
-  const cell = element("td", { class: metric.value !== null && metric.value === best ? "best" : null }, value);
+  const cell = element("td", { class: best ? "best" : null }, value);
   if (metric.share && metric.value !== null) {
     const bar = element("i", { class: "bar", "aria-hidden": "true" });
     bar.style.width = `calc((100% - 22px) * ${Math.max(0, Math.min(1, metric.value))})`;
@@ -87,14 +92,31 @@ function comparison(runs) {
   const names = element("tr", {}, element("td"), runs.map((run) => element("th", { scope: "col" }, isolated(run.name))));
   const measured = keys.map((key) => {
     const found = runs.map((run) => run.metrics.find((metric) => metric.of === "learnt" && metric.key === key));
-    const best = bestOf(found);
-    return element("tr", {}, element("th", { scope: "row" }, found.find(Boolean).word), found.map((metric) => metricCell(metric, best)));
+    return element("tr", {}, element("th", { scope: "row" }, found.find(Boolean).word), found.map((metric) => metricCell(metric, false)));
   });
   return [
     measured.length ? element("div", { class: "scroll" }, element("table", { class: "metrics" },
       element("caption", {}, "The learnt features of each run."), element("thead", {}, names), element("tbody", {}, measured))) : null,
+    ...testedAgainst(runs, report.tested),
     element("h3", {}, "What was set differently"), ...differences(runs, names),
   ];
+}
+
+/** Every other run against the first, on the same held-out samples. */
+function testedAgainst(runs, tested) {
+  if (!tested || !tested.length) return [];
+  const signed = (value) => (value > 0 ? "+" : "") + shortNumber(value);
+  const head = ["metric", "first", "second", "difference", "the second is"].map((word) => element("th", { scope: "col" }, word));
+  return [element("h3", {}, "Is one better?"), ...tested.flatMap((one, place) => {
+    const pair = [isolated(runs[place + 1].name), " (second) against ", isolated(runs[0].name), " (first)"];
+    if (!one.rows.length) return [element("p", {}, pair, `: not tested, because ${one.reason}.`)];
+    const rows = one.rows.map((row) => element("tr", {}, element("th", { scope: "row" }, row.word),
+      [row.first, row.second].map((value) => element("td", {}, shortNumber(value))),
+      element("td", {}, element("b", {}, signed(row.difference)), element("small", {}, ` (${row.interval.map(signed).join(" to ")})`)),
+      element("td", {}, !row.decided ? "not measurably different" : row.difference > 0 ? "better" : "worse")));
+    return [element("p", {}, pair, `, sample by sample on the same ${count(one.samples, "held-out sample")}; intervals of 95 % for all metrics together.`),
+      element("div", { class: "scroll" }, element("table", { class: "tested" }, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows)))];
+  })];
 }
 
 /** Options that all have come first: runs of different methods have many that only one of them knows. */

@@ -1,39 +1,112 @@
-// Clusters, samples over time, copies, curves, configuration.
+// Groups, odd ones, duplicates; samples over time, curves, copies of the generator, configuration.
 
-const SHOWN = 48; // pixels of a thumbnail in a list
+const SHOWN = 88; // pixels of a thumbnail in a list
+const AT_ONCE = 60; // items of a long list; a button shows more
 
-function clustersSection(run, panel) {
-  if (!run.clusters) return [missingData()];
-  const { map } = run;
-  const name = (i) => map.names[i];
-  const strip = (title, indices, sheet, label, go) => {
-    if (!indices || !indices.length) return null;
-    const items = indices.map((i, place) => {
-      const words = label(i, place);
-      const picture = sheet ? thumbnail(sheet, i, SHOWN, words) : isolated(words);
-      return element("button", { type: "button", class: sheet ? "bare" : "link", "aria-label": isolatedText(words), onclick: () => go(i) }, picture);
-    });
-    return element("div", { class: "part" }, element("h4", {}, title), element("div", { class: sheet ? "strip" : "names" }, items));
+/** Groups by the features, which a person can name and put together. */
+function groupsSection(run, panel) {
+  if (!run.groups) return [missingData()];
+  const box = element("div", { class: "groups" });
+  const draw = () => {
+    const focused = document.activeElement && box.contains(document.activeElement) ? document.activeElement.dataset.of : null;
+    box.replaceChildren(...run.groups.map((_, group) => (panel.labels.root(group) === group ? groupCard(run, panel, group) : null)).filter(Boolean));
+    if (focused) box.querySelector(`[data-of="${focused}"]`)?.focus();
   };
-  const go = (i) => { panel.goTo(i); panel.element.scrollIntoView({ block: "nearest" }); };
-  const cards = run.clusters.map((cluster, number) => {
-    const dot = element("i", {});
-    dot.style.background = css(categoryColour(number));
-    const odd = cluster.strange ? `Outliers (${cluster.strange} far from all others)` : "Furthest from the centre";
-    return element("article", { class: "cluster" },
-      element("h3", {}, dot, `Cluster ${number}`, element("small", {}, count(cluster.size, "sample"))),
-      labelBar(cluster.labels, map.classes),
-      strip("Central", cluster.central, map.sheet, name, go),
-      strip("Borderline", cluster.borderline, map.sheet, (i, place) => `${name(i)}, nearly in cluster ${cluster.towards[place]}`, go),
-      strip(odd, cluster.outliers, map.sheet, name, go),
-      !map.generated ? null : cluster.generated_count
-        ? strip(`Generated nearest to the centre (of ${cluster.generated_count})`, cluster.generated, map.generated.sheet, (i) => `generated ${i}`, (i) => go(map.count + i))
-        : element("p", { class: "faint" }, "No generated sample falls into this cluster."));
-  });
-  return [element("div", { class: "clusters" }, cards)];
+  panel.labels.listeners.push(draw);
+  draw();
+  const note = "Images whose features are alike. Give a group a name and its images have a label; put groups together that belong together.";
+  return [element("p", { class: "faint" }, note), box];
 }
 
-/** Which labels a cluster holds, as a bar and in words. */
+function groupCard(run, panel, group) {
+  const { labels, view } = panel;
+  const parts = run.groups.map((_, i) => i).filter((i) => labels.root(i) === group);
+  const all = parts.map((i) => run.groups[i]);
+  const size = all.reduce((sum, one) => sum + one.size, 0);
+  const dot = element("i", {});
+  dot.style.background = css(categoryColour(group));
+  const name = element("input", { type: "text", class: "group-name", placeholder: `group ${group + 1}`, "aria-label": `Name of group ${group + 1}`, "data-of": `name-${group}`,
+    list: panel.knownLabels, maxlength: "200", onchange: () => labels.nameGroup(group, name.value) });
+  name.value = labels.called[group];
+  const others = run.groups.map((_, i) => i).filter((i) => labels.root(i) === i && i !== group);
+  const into = element("select", { "aria-label": `Put group ${group + 1} together with another`, "data-of": `into-${group}`, onchange: () => labels.merge(group, Number(into.value)) },
+    element("option", { value: "" }, "Merge into…"), others.map((i) => element("option", { value: i }, labels.groupName(i))));
+  const members = () => Array.from({ length: view.real }, (_, i) => i).filter((i) => view.groupOf(i) === group);
+  const each = Math.max(4, Math.ceil(12 / all.length));
+  const strip = (indices, words) => element("div", { class: view.sheet ? "strip" : "names" }, indices.map((i, place) => sampleButton(panel, i, SHOWN, words && words(i, place))));
+  const border = all.flatMap((one) => one.borderline.map((i, place) => [i, one.towards[place]])).slice(0, 12);
+  const made = all.reduce((sum, one) => sum + (one.generated_count || 0), 0);
+  return element("article", { class: "group" },
+    element("div", { class: "group-head" }, dot, name, element("small", {}, count(size, "image"))),
+    labelBar(mergedCounts(all.map((one) => one.labels)), run.map.classes),
+    strip(all.flatMap((one) => one.typical.slice(0, each))),
+    border.length ? element("details", {}, element("summary", {}, "Nearly in another group"),
+      strip(border.map(([i]) => i), (i, place) => `${view.name(i)}, nearly in ${labels.groupName(border[place][1])}`)) : null,
+    made ? element("details", {}, element("summary", {}, `Generated ones (${made.toLocaleString("en")})`), strip(all.flatMap((one) => one.generated).slice(0, 12).map((i) => run.map.count + i))) : null,
+    element("div", { class: "row" }, element("button", { type: "button", onclick: () => panel.choose(members()) }, "Show on the map"), others.length ? into : null,
+      parts.length > 1 ? element("button", { type: "button", onclick: () => labels.split(group) }, `Split again (${parts.length})`) : null));
+}
+
+function mergedCounts(counts) {
+  if (counts.some((one) => !one)) return null;
+  const found = new Map();
+  for (const [code, size] of counts.flat()) found.set(code, (found.get(code) || 0) + size);
+  return [...found].sort((a, b) => b[1] - a[1]);
+}
+
+/** A long list, a part at a time. */
+function longList(items, made, kind) {
+  const box = element("div", { class: kind });
+  const more = element("button", { type: "button", class: "more", onclick: () => show() });
+  let shown = 0;
+  const show = () => {
+    box.append(...items.slice(shown, shown + AT_ONCE).map(made));
+    shown = Math.min(items.length, shown + AT_ONCE);
+    more.hidden = shown === items.length;
+    more.textContent = `Show more (${(items.length - shown).toLocaleString("en")} left)`;
+  };
+  show();
+  return [box, more];
+}
+
+function oddSection(run, panel) {
+  if (!run.odd) return [missingData()];
+  const { count: found, rows, scores } = run.odd;
+  if (!rows.length) return [element("p", { class: "faint" }, "There are too few samples to say what is unusual.")];
+  const tile = (place) => element("figure", { class: place < found ? "tile odd" : "tile" }, sampleButton(panel, rows[place], SHOWN, `${run.map.names[rows[place]]}, score ${scores[place]}`),
+    element("figcaption", {}, scores[place].toFixed(1)));
+  return [
+    element("p", {}, element("b", {}, found ? `${count(found, "image looks", "images look")} like none of the others.` : "No image stands out."),
+      " The score is the distance from what is usual here, in features, contrast and detail; from 6 on an image counts as odd."),
+    found < rows.length ? element("p", { class: "faint" }, found ? "The marked ones count; after them come the next." : "These are the most unusual all the same.") : null,
+    ...longList(rows.map((_, place) => place), tile, "tiles"),
+  ];
+}
+
+function duplicatesSection(run, panel) {
+  const found = run.duplicates;
+  if (!found) return [run.map ? element("p", { class: "faint" }, "There are too few samples to say what is unusually near.") : missingData()];
+  const copies = found.reduce((sum, group) => sum + group.copies.length, 0);
+  if (!found.length) return [element("p", {}, element("b", {}, "No image is there twice"), `, neither exactly nor nearly, among ${count(run.map.count, "image")}.`)];
+  const leaks = found.filter((group) => leaking(panel.view, group)).length;
+  const box = (group) => element("figure", { class: leaking(panel.view, group) ? "pair leak" : "pair" },
+    element("div", { class: "strip" }, [group.keep, ...group.copies.map(([row]) => row)].map((row) => sampleButton(panel, row, SHOWN))),
+    element("figcaption", {}, [["keep", group.keep, group.why], ...group.copies.map(([row, kind]) => [kind, row, null])].map(([word, row, why]) =>
+      element("div", {}, element("b", {}, word), " ", sampleName(panel.view, row), panel.view.isHeldOut(row) ? " (held out)" : "", why ? ` – ${why}` : ""))));
+  return [
+    element("p", {}, element("b", {}, `${count(copies, "image is", "images are")} there already`), `, in ${count(found.length, "group")} of equal or nearly equal images.`),
+    leaks ? element("p", {}, element("b", {}, `${count(leaks, "group lies", "groups lie")} in the training and the test set`), ": what is measured on these says little about new data.") : null,
+    ...longList(found, box, "pairs"),
+  ];
+}
+
+/** Whether training has seen a copy of what is held out. */
+function leaking(view, group) {
+  const held = [group.keep, ...group.copies.map(([row]) => row)].map((row) => view.isHeldOut(row));
+  return Boolean(view.heldOutBits) && held.some(Boolean) && !held.every(Boolean);
+}
+
+/** Which classes a group holds, as a bar and in words. */
 function labelBar(labels, classes) {
   if (!labels || !labels.length) return null;
   const total = labels.reduce((sum, [, size]) => sum + size, 0);
@@ -87,41 +160,17 @@ function curvesSection(run, runs) {
   }))];
 }
 
-function copiesSection(run) {
+/** Whether the generator copied what it was trained on. */
+function copiesSection(run, panel) {
   if (!run.map) return [missingData()];
-  return [element("h3", {}, "Near-duplicates"), ...duplicates(run), element("h3", {}, "Did the generator copy?"), ...memorised(run)];
-}
-
-function duplicates(run) {
-  const found = run.duplicates;
-  if (!found) return [element("p", { class: "faint" }, "There are too few samples to say what is unusually near.")];
-  const what = run.map.sheet
-    ? "Two images count as near-duplicates if they differ, at about 16×16 pixels, by less than a fifth of what an image usually differs from its nearest other one."
-    : "Rows count as duplicates if they are equal.";
-  const pair = (title, one, other) => element("figure", { class: "pair", title },
-    element("div", { class: "strip" }, one, other), element("figcaption", {}, isolated(title)));
-  const own = (i) => run.map.sheet ? thumbnail(run.map.sheet, i, SHOWN, run.map.names[i]) : null;
-  const within = found.within.map((one) => pair(`${run.map.names[one.a]} = ${run.map.names[one.b]}`, own(one.a), own(one.b)));
-  const across = found.across.map((one) => pair(`${run.map.names[one.a]} = ${trainName(run, one.row)}`, own(one.a), trainThumbnail(run, one.row)));
-  const list = (pairs, total) => pairs.length ? [element("div", { class: "pairs" }, pairs),
-    pairs.length < total ? element("p", { class: "faint" }, `The nearest ${pairs.length} are shown.`) : null] : [];
-  return [
-    element("p", { class: "faint" }, what),
-    element("p", {}, element("b", {}, count(found.within_count, "pair")), ` among the ${count(run.map.count, "held-out sample")} shown.`), ...list(within, found.within_count),
-    element("p", {}, element("b", {}, count(found.across_count, "held-out sample")), ` with a near-duplicate among ${count(found.compared_with, "training sample")}`,
-      found.across_count ? ": what is measured on them says little about new data." : "."), ...list(across, found.across_count),
-  ];
-}
-
-function memorised(run) {
   const found = run.memorised;
   if (!found) return [element("p", { class: "faint" }, "This method makes no samples, so there is nothing to check.")];
   const percent = (share) => `${(100 * share).toFixed(1)} %`;
   const alarming = found.count / found.of > 3 * found.expected;
   const pairs = found.nearest.map((one) => element("figure", { class: `pair ${one.suspicious ? "suspicious" : ""}`, title: `distance ${shortNumber(one.distance)}` },
     element("div", { class: "strip" },
-      run.map.generated.sheet ? thumbnail(run.map.generated.sheet, one.generated, SHOWN, `generated ${one.generated}`) : null, trainThumbnail(run, one.row)),
-    element("figcaption", {}, isolated(`${one.suspicious ? "too near: " : ""}generated ${one.generated} → ${trainName(run, one.row)}`))));
+      run.map.generated.sheet ? sampleButton(panel, run.map.count + one.generated, SHOWN) : null, sampleButton(panel, one.of, SHOWN)),
+    element("figcaption", {}, isolated(`${one.suspicious ? "too near: " : ""}generated ${one.generated} → ${run.map.names[one.of]}`))));
   return [
     element("p", {}, element("b", {}, `${found.count.toLocaleString("en")} of ${count(found.of, "generated sample")} (${percent(found.count / found.of)})`),
       ` lie nearer to one of ${count(found.compared_with, "training sample")} than all but ${percent(found.expected)} of those lie to each other. New data of the same kind would score about ${percent(found.expected)}. `,
@@ -129,12 +178,6 @@ function memorised(run) {
     element("p", { class: "faint" }, "The nearest pairs, generated on the left, training on the right:"),
     element("div", { class: "pairs" }, pairs),
   ];
-}
-
-function trainName(run, row) { return run.train.rows[row].name; }
-
-function trainThumbnail(run, row) {
-  return run.train.sheet ? thumbnail(run.train.sheet, run.train.rows[row].place, SHOWN, trainName(run, row)) : null;
 }
 
 function configurationSection(run) {

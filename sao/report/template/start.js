@@ -2,15 +2,18 @@
 
 const report = JSON.parse(document.getElementById("data").textContent);
 const panels = new Map(); // by run: a map keeps its view while others come and go
+// Of a folder that nobody trained on there is no more than what the map knows.
 const SECTIONS = [
-  ["overview", "Overview", (run) => overview(run)],
-  ["map", "Map", (run) => (run.map ? [mapNote(run), panelOf(run).element] : [missingData()])],
-  ["clusters", "Clusters", (run) => clustersSection(run, run.map && panelOf(run))],
-  ["samples", "Samples over time", (run) => picturesSection(run)],
-  ["curves", "Curves", (run, runs) => curvesSection(run, runs)],
-  ["copies", "Copies", (run) => copiesSection(run)],
-  ["configuration", "Configuration", (run) => configurationSection(run)],
-];
+  ["overview", "Overview", (run) => overview(run), () => true],
+  ["map", "Map", (run) => (run.map ? [mapNote(run), panelOf(run).element] : [missingData()]), () => true],
+  ["groups", "Groups", (run) => groupsSection(run, run.map && panelOf(run)), () => true],
+  ["odd", "Odd ones", (run) => oddSection(run, run.map && panelOf(run)), () => true],
+  ["duplicates", "Duplicates", (run) => duplicatesSection(run, run.map && panelOf(run)), () => true],
+  ["samples", "Samples over time", (run) => picturesSection(run), (run) => run.pictures],
+  ["curves", "Curves", (run, runs) => curvesSection(run, runs), (run) => run.curves],
+  ["copies", "Copies by the generator", (run) => copiesSection(run, run.map && panelOf(run)), (run) => run.pictures],
+  ["configuration", "Configuration", (run) => configurationSection(run), (run) => run.config],
+].filter(([, , , there]) => report.runs.some(there));
 
 function panelOf(run) {
   if (!panels.has(run)) panels.set(run, new MapPanel(run));
@@ -19,8 +22,11 @@ function panelOf(run) {
 
 function mapNote(run) {
   const { map } = run;
-  const some = map.count < map.held_out ? `${map.count.toLocaleString("en")} of ${count(map.held_out, "held-out sample")}` : count(map.count, "held-out sample");
-  return element("p", { class: "faint" }, `${some}, placed by ${map.by} of the learnt features: what lies together looks alike to the network. Distances between groups mean little.`);
+  const kind = map.sheet ? "image" : "sample";
+  const some = map.count < map.total ? `${map.count.toLocaleString("en")} of ${count(map.total, kind)}, drawn at random` : `All ${count(map.count, kind)}`;
+  const corner = map.sheet && map.held_out ? " A blue corner marks those held out of training." : "";
+  const zoom = map.sheet ? " Come closer and dots become images." : "";
+  return element("p", { class: "faint" }, `${some}, placed by ${map.by} of their features: what lies together looks alike. Distances between groups mean little.${zoom}${corner}`);
 }
 
 function render(shown) {
@@ -64,11 +70,14 @@ async function start() {
   chooseTheme(dark.matches ? "dark" : "light");
   dark.addEventListener("change", () => chooseTheme(dark.matches ? "dark" : "light"));
   document.getElementById("theme").addEventListener("click", () => chooseTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
-  await loadSheets(report.sheets);
+  describeSheets(report.sheets);
   const links = [...(report.runs.length > 1 ? [["runs", "Runs"]] : []), ...SECTIONS];
   document.getElementById("contents").append(...links.map(([id, title]) => element("a", { href: `#${id}` }, title)));
   document.getElementById("foot").append(`Made by sao ${report.sao}. This page is one file, and loads nothing from anywhere.`);
   render(report.runs.slice(0, 2));
+  const sample = document.getElementById("sample");
+  sample.addEventListener("click", (event) => { if (event.target === sample) sample.close(); }); // beside it
+  await loadSheets(() => { for (const panel of panels.values()) panel.draw(); });
   document.documentElement.dataset.ready = "yes";
 }
 

@@ -1,20 +1,27 @@
-// One picture holds all thumbnails: elements show a part of it as their background, the map copies parts of it.
+// A few pictures hold all thumbnails: elements show a part of one as their background, the map copies parts of them.
 
 const sheets = new Map();
 
-async function loadSheets(described) {
-  const rules = [];
+/** Sizes are known at once, so nothing moves when the pictures come. */
+function describeSheets(described) {
   for (const [name, sheet] of Object.entries(described)) {
-    const [head, body] = sheet.uri.split(",");
-    const letters = atob(body);
-    const bytes = new Uint8Array(letters.length);
-    for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
-    const blob = new Blob([bytes], { type: head.slice(5).split(";")[0] });
-    const className = `sheet-${sheets.size}`;
-    rules.push(`.${className}{background-image:url(${URL.createObjectURL(blob)})}`);
-    sheets.set(name, { ...sheet, uri: null, className, bitmap: await createImageBitmap(blob) });
+    sheets.set(name, { ...sheet, bitmaps: [], number: sheets.size });
   }
-  document.head.append(element("style", {}, rules.join("\n")));
+}
+
+async function loadSheets(painted) {
+  const style = element("style", {});
+  document.head.append(style);
+  for (const sheet of sheets.values()) {
+    for (const [place, uri] of sheet.uris.entries()) {
+      const [head, body] = uri.split(",");
+      const blob = new Blob([unpacked(body, Uint8Array)], { type: head.slice(5).split(";")[0] });
+      style.append(`.sheet-${sheet.number}-${place}{background-image:url(${URL.createObjectURL(blob)})}\n`);
+      sheet.bitmaps[place] = await createImageBitmap(blob);
+      painted();
+    }
+    sheet.uris = null;
+  }
 }
 
 /** Whether pixels are to be seen as squares: small images would only be blurred by anything else. */
@@ -22,18 +29,27 @@ function coarse(sheet) {
   return Math.max(sheet.width, sheet.height) <= 16;
 }
 
-/** A thumbnail so many pixels high, with a name for who cannot see it. */
+/** A thumbnail whose longer side has so many pixels, with a name for who cannot see it. */
 function thumbnail(sheetName, index, size, name) {
   const sheet = sheets.get(sheetName);
   if (!sheet) return null;
   const factor = size / Math.max(sheet.width, sheet.height);
   const width = sheet.width * factor, height = sheet.height * factor;
-  const lines = Math.round(sheet.bitmap.height / sheet.height);
-  const made = element("span", { class: `thumbnail ${sheet.className}`, role: "img", "aria-label": isolatedText(name), title: name });
+  const picture = Math.floor(index / sheet.each), place = index % sheet.each;
+  const made = element("span", { class: `thumbnail sheet-${sheet.number}-${picture}`, role: "img", "aria-label": isolatedText(name), title: name });
   made.style.width = `${width}px`;
   made.style.height = `${height}px`;
-  made.style.backgroundSize = `${sheet.columns * width}px ${lines * height}px`;
-  made.style.backgroundPosition = `${-(index % sheet.columns) * width}px ${-Math.floor(index / sheet.columns) * height}px`;
+  made.style.backgroundSize = `${sheet.columns * width}px auto`;
+  made.style.backgroundPosition = `${-(place % sheet.columns) * width}px ${-Math.floor(place / sheet.columns) * height}px`;
   if (coarse(sheet)) made.style.imageRendering = "pixelated";
   return made;
+}
+
+/** Where a thumbnail stands: [picture, left, top, width, height], or null while it is not there yet. */
+function tileOf(sheetName, index) {
+  const sheet = sheets.get(sheetName);
+  const bitmap = sheet && sheet.bitmaps[Math.floor(index / sheet.each)];
+  if (!bitmap) return null;
+  const place = index % sheet.each;
+  return [bitmap, place % sheet.columns * sheet.width, Math.floor(place / sheet.columns) * sheet.height, sheet.width, sheet.height];
 }
