@@ -5,6 +5,9 @@ are parsed, `text` and `bibtex` are for the eye. A comment right above a block c
 
     <!-- takes: minutes -->    a training is run with networks and steps that are next to nothing; Python is compiled only
     <!-- needs: network -->    not run: commands are parsed with their options and presets (also gpu, cluster)
+
+Read briefly, a training is without the evaluation and the report at its end, which take longer than all the rest, and nothing
+is benchmarked.
 """
 
 import ast
@@ -38,8 +41,12 @@ SMALL = {
     "log.evaluate_every": "2",
     "log.sample_every": "2",
     "log.checkpoint_every": "1",
+    "log.evaluate_minutes": "1e-9",
     "log.report": "false",
 }
+
+
+BRIEF = ["--log.evaluate_minutes", "1e-9", "--log.report", "false"]
 
 
 class Wrong(AssertionError):
@@ -137,7 +144,8 @@ def check(arguments: list[str]) -> Any:
 class Reader:
     """Runs the blocks of one document in the current folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, brief: bool = False) -> None:
+        self.brief = brief
         self.names: dict[str, Any] = {"__name__": "__main__"}
 
     def read(self, text: str) -> None:
@@ -193,6 +201,10 @@ class Reader:
             if parsed.command != "train":
                 return
             arguments = [*arguments, *_small_options(arguments)]
+        elif self.brief and parsed.command == "train":
+            arguments = [*arguments, *BRIEF]
+        elif self.brief and parsed.command == "bench":
+            return
         from sao.cli.main import main
 
         code = main(arguments)
@@ -263,12 +275,12 @@ def apply(diff: str, folder: Path) -> None:
         target.write_text(text)
 
 
-def run_apart(document: Path, folder: Path) -> None:
+def run_apart(document: Path, folder: Path, brief: bool = False) -> None:
     """Read a document that changes the package: in a process of its own, with a copy of the package."""
     copy = changed_package(document, folder)
     (folder / "here").mkdir()
     environment = {**os.environ, "PYTHONPATH": str(copy)}
-    program = [sys.executable, str(Path(__file__)), str(document)]
+    program = [sys.executable, str(Path(__file__)), str(document), *["brief"] * brief]
     done = subprocess.run(program, cwd=folder / "here", env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise Wrong(done.stderr[-3000:])
@@ -310,4 +322,4 @@ if __name__ == "__main__":
     warnings.simplefilter("error")  # as pytest is told in pyproject.toml
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch.*")
     text = Path(sys.argv[1]).read_text()
-    Reader().read(re.sub(r"(?ms)^```diff\n.*?^```$", "```text\n```", text))
+    Reader("brief" in sys.argv).read(re.sub(r"(?ms)^```diff\n.*?^```$", "```text\n```", text))
