@@ -114,6 +114,23 @@ def dataset() -> Dataset:
     return digits()
 
 
+@cache
+def few() -> Dataset:
+    """Some of the digits: to evaluate all of them takes seconds."""
+    data = dataset()
+    return Dataset("digits", data.train.select(np.arange(200)), data.test.select(np.arange(60)))
+
+
+def save_few(path: Path) -> Path:
+    """The same as an archive."""
+    arrays: dict[str, Any] = {}
+    for name, part in (("train", few().train), ("test", few().test)):
+        assert isinstance(part, Images)
+        arrays |= {f"x_{name}": part.pixels, f"y_{name}": part.labels}
+    np.savez(path, **arrays)
+    return path
+
+
 def framed(crop: float = 0.25) -> Dataset:
     """The digits with whole pictures behind them, of which training sees crops."""
     data = dataset()

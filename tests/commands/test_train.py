@@ -14,7 +14,6 @@ import pytest
 import tiny
 
 from sao.cli.main import main
-from sao.data.dataset import Images
 from sao.runtime.torchvision_import import torchvision_datasets
 from sao.training.run_folder import Run
 
@@ -24,12 +23,8 @@ STEPS = 10
 @pytest.fixture(scope="module")
 def options(tmp_path_factory) -> dict[str, object]:
     """Ten steps on some of the digits, which a process reads as if they were MNIST."""
-    folder, data = tmp_path_factory.mktemp("data"), tiny.dataset()
-    arrays: dict[str, Any] = {}
-    for name, part in (("train", data.train.select(np.arange(200))), ("test", data.test.select(np.arange(60)))):
-        assert isinstance(part, Images)
-        arrays |= {f"x_{name}": part.pixels, f"y_{name}": part.labels}
-    np.savez(folder / "mnist.npz", **arrays)
+    folder = tmp_path_factory.mktemp("data")
+    tiny.save_few(folder / "mnist.npz")
     every = {"log__evaluate_every": 5, "log__sample_every": 5}
     return {"data__source": "mnist", "data__folder": folder, "train__steps": STEPS, **every}
 
@@ -140,7 +135,7 @@ def test_a_folder_in_which_another_process_trains_is_left_alone(uninterrupted, t
 
 def test_the_installed_command_survives_a_kill_too(uninterrupted, tmp_path, options):
     out = tmp_path / "run"
-    words = [sys.executable, "-m", "sao", "train", *tiny.words(**options), "--out", str(out)]
+    words = [sys.executable, "-m", "sao", "train", *tiny.words(**options, log__evaluate_minutes=5), "--out", str(out)]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     tiny.wait_for(lambda: tiny.lines_of(out / "metrics.jsonl") >= 5, alive=lambda: process.poll() is None)
     process.kill()

@@ -25,7 +25,11 @@ from sao.training import checkpoint
 from sao.training.run_folder import Run
 
 CONTROLS = ["raw", "patches", "untrained", "supervised"]
-ROWS = ["stylegan2", "full", *CONTROLS]  # of table 4: one that is killed, one more that generates, and what they are measured by
+ROWS = [
+    "stylegan2",
+    "full",
+    *CONTROLS,
+]  # of table 4: one that is killed, one more that generates, and what they are measured by
 REFERENCE_RUN = "runs/supervised-digits-seed0"  # the same in every table of these options
 OWN = ("train.steps", "train.threads")  # the command itself says these
 SMALL = {name: value for name, value in (tiny.OPTIONS | tiny.GAN).items() if name not in OWN}
