@@ -183,15 +183,6 @@ def test_tensorboard_on_request(tmp_path):
     assert logged == pytest.approx([row["classifier/cross_entropy"] for row in Run(out).rows()])
 
 
-def test_a_dry_run_prices_and_writes_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", *tiny.words(), "--dry-run"]) == 0
-    priced = capsys.readouterr().out
-    for word in (", measured", "whole run   8 steps", "memory", "disk", "1437 samples"):
-        assert word in priced
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_dry_run_does_without_the_data_and_does_not_download_it(tmp_path, monkeypatch, capsys):
     def offline(*args, **kwargs):
         raise AssertionError("a dry run must not download")

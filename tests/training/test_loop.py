@@ -199,11 +199,6 @@ def test_a_factorisation_that_fails_is_divergence_too(tmp_path, monkeypatch):
 # --- what is built -------------------------------------------------------------------------------------------------------
 
 
-def test_refuses_a_batch_larger_than_the_data():
-    with pytest.raises(InputError, match=r"train.batch is 2000 but there are only 1437 training samples"):
-        tiny.method(train__batch=2000)
-
-
 def test_refuses_images_too_small_or_not_square():
     for height, width in ((4, 4), (8, 16), (300, 300)):
         images = Images(np.zeros((20, height, width, 1), np.uint8))
