@@ -6,8 +6,7 @@ are parsed, `text` and `bibtex` are for the eye. A comment right above a block c
     <!-- takes: minutes -->    a training is run with networks and steps that are next to nothing; Python is compiled only
     <!-- needs: network -->    not run: commands are parsed with their options and presets (also gpu, cluster)
 
-Read briefly, a training is without the evaluation and the report at its end, which take longer than all the rest, and nothing
-is benchmarked.
+Read briefly, every training is as short as that, and nothing is benchmarked.
 """
 
 import ast
@@ -44,9 +43,6 @@ SMALL = {
     "log.evaluate_minutes": "1e-9",
     "log.report": "false",
 }
-
-
-BRIEF = ["--log.evaluate_minutes", "1e-9", "--log.report", "false"]
 
 
 class Wrong(AssertionError):
@@ -197,14 +193,11 @@ class Reader:
         parsed = check(arguments)
         if not block.runs or not alone:
             return
-        if block.long:
-            if parsed.command != "train":
-                return
-            arguments = [*arguments, *_small_options(arguments)]
-        elif self.brief and parsed.command == "train":
-            arguments = [*arguments, *BRIEF]
-        elif self.brief and parsed.command == "bench":
+        training = parsed.command == "train"
+        if (block.long and not training) or (self.brief and parsed.command == "bench"):
             return
+        if training and (block.long or self.brief):
+            arguments = [*arguments, *_small_options(arguments)]
         from sao.cli.main import main
 
         code = main(arguments)

@@ -94,10 +94,11 @@ def test_the_example_was_executed():
 
 
 def test_the_example_runs(tmp_path, monkeypatch, capsys):
-    """Its cells in order, with few steps; what ends a cell shows itself."""
+    """Its cells in order, with few steps and images; what ends a cell shows itself."""
     import ast
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sao.data.named.digits", tiny.few)
     names: dict = {}
     shown = 0
     for cell in cells():

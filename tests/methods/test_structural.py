@@ -111,6 +111,7 @@ def test_smoothness_can_be_measured_every_other_step():
         (32, {}),
         (5, {"method__cluster_weight": 0}),
         (5, {"method": "hinge", "method__smoothness_weight": 0}),
+        (5, {"method__spectral_normalisation": "true"}),
     ],
 )
 def test_a_batch_in_micro_batches_makes_the_same_step(micro_batch, options):
