@@ -292,16 +292,19 @@ def test_wrong_arguments_are_one_line(run, tmp_path, capsys):
 
 def test_training_ends_in_a_report_and_evaluation_refreshes_it(tmp_path, capsys):
     out = tmp_path / "run"
-    assert main(["train", "digits", "--out", str(out), *tiny.words(log__report="true", train__steps=2)]) == 0
+    tiny.save_few(tmp_path / "mnist.npz")
+    options = {"data__source": "mnist", "data__folder": tmp_path, "train__steps": 2}
+    words = tiny.words(**options, log__report="true", log__evaluate_minutes=5)
+    assert main(["train", "digits", "--out", str(out), *words]) == 0
     said = capsys.readouterr().out
     assert f"look at       {out / 'report.html'}" in said
     first = data_of(out / "report.html")["runs"][0]
     assert first["verdict"]["sentence"] in said
-    assert first["map"]["count"] == 360
+    assert first["map"]["count"] == 60
     assert {metric["key"] for metric in first["metrics"]} >= {"svm", "kmeans"}
     assert not any(metric["key"] == "ari" for metric in first["metrics"])
     assert main(["eval", str(out), "--metrics", "ari"]) == 0
     second = data_of(out / "report.html")["runs"][0]
     assert any(metric["key"] == "ari" for metric in second["metrics"])
-    assert main(["train", "digits", "--out", str(out), "--overwrite", *tiny.words(train__steps=1)]) == 0
+    assert main(["train", "digits", "--out", str(out), "--overwrite", *tiny.words(**options)]) == 0
     assert not (out / "report.html").exists()
