@@ -323,7 +323,7 @@ def test_supervised_needs_labels(capsys, tmp_path):
 def test_labels_that_allow_no_measure_do_not_end_a_run(labels, tmp_path, capsys):
     images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "few.npz", x=images, y=labels)
-    words = tiny.words(method="random", log__evaluate_every=2)
+    words = tiny.words(method="random", log__evaluate_every=2, log__evaluate_minutes=5)
     assert main(["train", "digits", *words, "--data", str(tmp_path / "few.npz"), "--out", str(tmp_path / "run")]) == 0
     assert "8 samples are too few to score" in capsys.readouterr().out
     assert "eval/jacobian_norm_q50" in tiny.rows(tmp_path / "run")[-1]
