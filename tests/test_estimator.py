@@ -371,11 +371,3 @@ def test_fitting_again_forgets_the_kind_of_data_before():
         assert estimator.fit(ROWS).sample(1).shape == (1, 4)
         assert estimator.fit(PIXELS).sample(1).shape == (1, 8, 8, 1)
         assert estimator.fit(ROWS[:, :2]).sample(1).shape == (1, 2)
-
-
-def test_the_schedule_of_the_learning_rates_is_kept():
-    level, falling = (
-        StructuralEmbedding(2, steps=4, options={"train.schedule": schedule}, random_state=0).fit(ROWS).transform(ROWS)
-        for schedule in ("constant", "cosine")
-    )
-    assert not np.allclose(level, falling)

@@ -264,12 +264,6 @@ def test_refuses_an_output_folder_that_cannot_be_written(capsys, tmp_path, out):
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_refuses_a_folder_that_is_no_run_even_to_overwrite(capsys, tmp_path):
-    (tmp_path / "thesis.tex").write_text("precious")
-    assert "is not a run" in refused(capsys, "train", *tiny.words(), "--overwrite", "--out", str(tmp_path))
-    assert (tmp_path / "thesis.tex").read_text() == "precious"
-
-
 def test_refuses_to_replace_a_run_unasked_before_it_reads_data(capsys, tmp_path):
     run, _ = tiny.trained(tmp_path / "run", method="random")
     capsys.readouterr()
@@ -294,14 +288,6 @@ def test_refuses_to_resume_when_every_checkpoint_is_damaged(capsys, tmp_path):
     assert "no usable checkpoint" in said
     assert "step-00000006 is damaged (method.safetensors" in said
     assert "step-00000008 is damaged (method.safetensors" in said
-
-
-def test_refuses_to_resume_on_other_data(capsys, tmp_path, archive):
-    out = str(tmp_path / "run")
-    assert main(["train", "digits", *tiny.words(method="random"), "--data", archive(), "--out", out]) == 0
-    archive(images=41)
-    capsys.readouterr()
-    assert "the data has changed" in refused(capsys, "resume", out)
 
 
 def test_refuses_a_damaged_configuration(capsys, tmp_path):
