@@ -141,7 +141,8 @@ def test_the_installed_command_survives_a_kill_too(uninterrupted, tmp_path, opti
     process.kill()
     assert process.wait() == -signal.SIGKILL
     done = subprocess.run([sys.executable, "-m", "sao", "resume", str(out)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert not [line for line in done.stderr.splitlines() if not line.startswith("evaluating: ")]  # said on a busy machine
     assert "| untrained |" in done.stdout
     assert "| patches " in done.stdout
     assert f"look at       {out}/samples/step-{STEPS:08d}.png" in done.stdout
