@@ -164,6 +164,7 @@ def test_a_shorter_step_is_measured_against_the_whole_one_and_says_by_what(monke
     assert left_out(small()) == {}
 
 
+@pytest.mark.slow
 def test_another_preset_is_timed_on_the_same_shape(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
     other = tmp_path / "wide.yaml"
@@ -174,6 +175,7 @@ def test_another_preset_is_timed_on_the_same_shape(monkeypatch, capsys, tmp_path
     assert found["times_as_fast_as_other"] == pytest.approx(found["images_per_second"] / found["other"]["images_per_second"])
 
 
+@pytest.mark.slow
 def test_own_files_are_measured_with_what_is_chosen_for_them(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (300, 8, 8, 3), dtype=np.uint8))

@@ -50,7 +50,8 @@ def test_every_block_of_a_document_runs(path, brief, here, tmp_path, monkeypatch
     Reader(brief).read(text)
 
 
-@pytest.mark.parametrize("name", [pytest.param("vicreg", marks=pytest.mark.slow), "nonsaturating"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vicreg", "nonsaturating"])
 def test_a_method_that_a_document_adds_is_a_method_like_any_other(name, tmp_path):
     """It is killed, resumed, evaluated, and run in two processes."""
     copy = documents.changed_package(ROOT / "docs" / "extending.md", tmp_path)

@@ -225,6 +225,7 @@ def test_clusters_along_the_manifold(tmp_path):
     assert pickle.loads(pickle.dumps(estimator)).predict(nudged).tolist() == estimator.labels_.tolist()
 
 
+@pytest.mark.slow
 def test_another_process_fits_and_uses_it(table):
     """As joblib does with n_jobs: an estimator goes there and a fitted one comes back."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:

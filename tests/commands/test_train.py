@@ -135,7 +135,7 @@ def test_a_folder_in_which_another_process_trains_is_left_alone(uninterrupted, t
 
 def test_the_installed_command_survives_a_kill_too(uninterrupted, tmp_path, options):
     out = tmp_path / "run"
-    words = [sys.executable, "-m", "sao", "train", *tiny.words(**options, log__evaluate_minutes=5), "--out", str(out)]
+    words = [sys.executable, "-m", "sao", "train", *tiny.words(**options), "--out", str(out)]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     tiny.wait_for(lambda: tiny.lines_of(out / "metrics.jsonl") >= 5, alive=lambda: process.poll() is None)
     process.kill()
@@ -144,7 +144,7 @@ def test_the_installed_command_survives_a_kill_too(uninterrupted, tmp_path, opti
     assert done.returncode == 0, done.stderr
     assert not [line for line in done.stderr.splitlines() if not line.startswith("evaluating: ")]  # said on a busy machine
     assert "| untrained |" in done.stdout
-    assert "| patches " in done.stdout
+    assert "– patches: left out" in done.stdout
     assert f"look at       {out}/samples/step-{STEPS:08d}.png" in done.stdout
     assert_same_run(out, uninterrupted("structural"))
 
