@@ -35,7 +35,7 @@ CASES: dict[str, dict[str, Any]] = {
     "bhattacharyya": {"method__distance": "bhattacharyya", "method__smooth_every": 2, **_VECTORS},
     "hinge": {"method": "hinge", **_VECTORS},
     "biggan": {"method": "biggan"},
-    "self-conditioned": {"method": "self_conditioned"},  # clustered again before steps 4 and 8
+    "self-conditioned": {"method": "self_conditioned"},  # clustered again before step 4
     "stylegan2": {"method": "stylegan2"},
     "bigbigan": {"method": "bigbigan", "method__augmentation__flip": "true"},
     "genrep": {"method": "genrep", "method__view__flip": "true", "method__pairs": 40},  # seen again after two steps
@@ -49,9 +49,9 @@ CASES: dict[str, dict[str, Any]] = {
     # The bias at the end of NNCLR's projector goes into a BatchNorm: its gradient is rounding alone, which AdamW would enlarge.
     "nnclr": {"method": "nnclr", **_VIEWS, "method__optimiser__kind": "lars"},
     "nnclr-same": {"method": "nnclr", "method__same_views": "true", **_VECTORS, "method__optimiser__kind": "lars"},
-    "swav": {"method": "swav", **_VIEWS, "method__frozen_epochs": 0.07, "method__queue_epochs": 0.09},  # from steps 6 and 8 on
+    "swav": {"method": "swav", **_VIEWS, "method__frozen_epochs": 0.05, "method__queue_epochs": 0.06},  # from steps 4 and 5 on
     "swav-small": {"method": "swav", "method__queue": 0, "method__small_views__count": 2, "method__small_views__size": 8},
-    "dino": {"method": "dino", **_VIEWS, "method__momentum": 0.9, "method__frozen_epochs": 0.07},
+    "dino": {"method": "dino", **_VIEWS, "method__momentum": 0.9, "method__frozen_epochs": 0.05},
     "frames": {"method": "supervised", "method__augmentation__flip": "true"},  # crops of whole pictures
     # One pass in which G has a gradient of its own, and in every other step one that it shares with D.
     "one-pass": {
@@ -61,7 +61,7 @@ CASES: dict[str, dict[str, Any]] = {
         "method__augmentation__flip": "true",
         "method__augment_generated": "true",
     },
-    # Three processes have 10, 10 and 12 rows of [real; fake].
+    # Two processes have 16 and 18 rows of [real; fake].
     "one-pass-parts": {
         "method__one_pass": "true",
         "method__smooth_every": 2,
@@ -80,7 +80,8 @@ CASES: dict[str, dict[str, Any]] = {
         "encoder__start": "patches",
     },
 }
-STEPS = 7
+BATCH = 17  # of which two processes have shares of different sizes
+STEPS = 4
 BEFORE = 3  # steps before the checkpoint that all worlds begin with: moments are there, and the bank is not empty
 
 
@@ -279,7 +280,7 @@ def _options(name: str) -> dict[str, Any]:
 
 
 def prepared(name: str) -> tuple[Method, Batches, Any]:
-    config, data = tiny.config(**_options(name)), data_of(name)
+    config, data = tiny.config(**{"train__batch": BATCH} | _options(name)), data_of(name)
     method = new_method(config, data, torch.device("cpu"))
     return method.double(), Batches(data.train, torch.device("cpu")), config
 

@@ -5,6 +5,8 @@ are parsed, `text` and `bibtex` are for the eye. A comment right above a block c
 
     <!-- takes: minutes -->    a training is run with networks and steps that are next to nothing; Python is compiled only
     <!-- needs: network -->    not run: commands are parsed with their options and presets (also gpu, cluster)
+
+Read briefly, every training is as short as that, and nothing is benchmarked.
 """
 
 import ast
@@ -38,6 +40,7 @@ SMALL = {
     "log.evaluate_every": "2",
     "log.sample_every": "2",
     "log.checkpoint_every": "1",
+    "log.evaluate_minutes": "1e-9",
     "log.report": "false",
 }
 
@@ -137,7 +140,8 @@ def check(arguments: list[str]) -> Any:
 class Reader:
     """Runs the blocks of one document in the current folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, brief: bool = False) -> None:
+        self.brief = brief
         self.names: dict[str, Any] = {"__name__": "__main__"}
 
     def read(self, text: str) -> None:
@@ -189,9 +193,10 @@ class Reader:
         parsed = check(arguments)
         if not block.runs or not alone:
             return
-        if block.long:
-            if parsed.command != "train":
-                return
+        training = parsed.command == "train"
+        if (block.long and not training) or (self.brief and parsed.command == "bench"):
+            return
+        if training and (block.long or self.brief):
             arguments = [*arguments, *_small_options(arguments)]
         from sao.cli.main import main
 
@@ -263,12 +268,12 @@ def apply(diff: str, folder: Path) -> None:
         target.write_text(text)
 
 
-def run_apart(document: Path, folder: Path) -> None:
+def run_apart(document: Path, folder: Path, brief: bool = False) -> None:
     """Read a document that changes the package: in a process of its own, with a copy of the package."""
     copy = changed_package(document, folder)
     (folder / "here").mkdir()
     environment = {**os.environ, "PYTHONPATH": str(copy)}
-    program = [sys.executable, str(Path(__file__)), str(document)]
+    program = [sys.executable, str(Path(__file__)), str(document), *["brief"] * brief]
     done = subprocess.run(program, cwd=folder / "here", env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise Wrong(done.stderr[-3000:])
@@ -310,4 +315,4 @@ if __name__ == "__main__":
     warnings.simplefilter("error")  # as pytest is told in pyproject.toml
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch.*")
     text = Path(sys.argv[1]).read_text()
-    Reader().read(re.sub(r"(?ms)^```diff\n.*?^```$", "```text\n```", text))
+    Reader("brief" in sys.argv).read(re.sub(r"(?ms)^```diff\n.*?^```$", "```text\n```", text))

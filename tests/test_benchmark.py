@@ -100,6 +100,7 @@ def test_the_command_measures_everything_in_one_run(monkeypatch, capsys):
     assert {"generator", "momentum keys", "jacobian", "discriminator backward"} <= found["phases"].keys()
 
 
+@pytest.mark.slow
 def test_what_compiling_gains_is_measured_in_turns(monkeypatch, capsys):
     monkeypatch.setattr(device, "_compiles", lambda where: None)
     monkeypatch.setattr(precision.Compiled, "__call__", lambda self, function: function)
@@ -109,13 +110,14 @@ def test_what_compiling_gains_is_measured_in_turns(monkeypatch, capsys):
     assert re.fullmatch(r"uncompiled +[\d.]+ s: the compiled step is [\d.]+ times as fast; the first one took \d+ s", line)
 
 
+@pytest.mark.slow
 def test_the_size_of_the_images_can_be_chosen(monkeypatch, capsys):
     monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
     assert main(bench("--no-literal", "--json", "--data.size", "12")) == 0
     assert "conv3x3 16>32 6x6 nhwc" in json.loads(capsys.readouterr().out)["ceiling_gflops"]
 
 
-def test_a_step_that_does_more_than_others_counts_with_its_share(monkeypatch, capsys):
+def test_a_step_that_does_more_than_others_counts_with_its_share(monkeypatch):
     """Every fourth step has a penalty: neither a step with it nor one without is what a step takes."""
     made: list[int] = []
 
@@ -131,7 +133,10 @@ def test_a_step_that_does_more_than_others_counts_with_its_share(monkeypatch, ca
     (spread,) = measure.step_times([measure.Cycle(Learner(), None)], 6)  # pyright: ignore[reportArgumentType]
     assert spread == measure.Spread(4.0, 4.0, 4.0)
     assert made == list(range(12)), "a cycle that does not count, and two for six steps"
-    monkeypatch.undo()
+
+
+@pytest.mark.slow
+def test_the_arithmetic_of_a_step_that_does_more_than_others_counts_with_its_share(monkeypatch, capsys):
     monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
     monkeypatch.setattr(measure, "ceiling", lambda *arguments: {"gemm": 1.0})
 
@@ -160,6 +165,7 @@ def test_a_shorter_step_is_measured_against_the_whole_one_and_says_by_what(monke
     assert left_out(small()) == {}
 
 
+@pytest.mark.slow
 def test_another_preset_is_timed_on_the_same_shape(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
     other = tmp_path / "wide.yaml"
@@ -170,6 +176,7 @@ def test_another_preset_is_timed_on_the_same_shape(monkeypatch, capsys, tmp_path
     assert found["times_as_fast_as_other"] == pytest.approx(found["images_per_second"] / found["other"]["images_per_second"])
 
 
+@pytest.mark.slow
 def test_own_files_are_measured_with_what_is_chosen_for_them(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (300, 8, 8, 3), dtype=np.uint8))

@@ -1,4 +1,4 @@
-"""Equality, not "it did not crash": one process, two and three are the same run, and a group ends as one."""
+"""Equality, not "it did not crash": one process, two and, slowly, three are the same run, and a group ends as one."""
 
 import json
 import math
@@ -17,29 +17,38 @@ import tiny
 import torch
 from safetensors.torch import load_file
 
+from sao.cli.main import main
 from sao.core import distributed
 from sao.training import checkpoint
 
 EXACT = 1e-9  # relative, in double precision; measured: 1e-10
 SINGLE = 1e-3  # relative, after eight steps in single precision; measured: 3e-6 in losses, 1e-4 in gradients
-WORLDS = (2, 3)
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory) -> Path:
-    """Every case from one checkpoint with one process (this one), two and three."""
+def one_process(tmp_path_factory) -> Path:
+    """Every case from a checkpoint, in this process."""
     folder = tmp_path_factory.mktemp("worlds")
     for name in worker.CASES:
         worker.make_checkpoint(name, folder)
-    groups = [worker.start(world, folder / str(world), "trajectories", str(folder)) for world in WORLDS]
-    for name in worker.CASES:
         worker.trajectory(name, folder)
-    for world, group in zip(WORLDS, groups, strict=True):
-        assert worker.finish(group) == [0] * world, (folder / str(world) / "rank-0.txt").read_text()
     return folder
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
+def world(request) -> int:
+    """How many processes there are."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def worlds(world, one_process) -> Path:
+    """The same in a group of processes."""
+    group = worker.start(world, one_process / str(world), "trajectories", str(one_process))
+    assert worker.finish(group) == [0] * world, (one_process / str(world) / "rank-0.txt").read_text()
+    return one_process
+
+
 @pytest.mark.parametrize("name", worker.CASES)
 def test_several_processes_follow_the_trajectory_of_one(worlds, name, world):
     alone = load_file(worlds / f"{name}-1-0.safetensors")
@@ -59,7 +68,6 @@ def test_several_processes_follow_the_trajectory_of_one(worlds, name, world):
     assert not wrong, sorted(wrong.items(), key=lambda item: -item[1])[:5]
 
 
-@pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("name", worker.CASES)
 def test_ranks_never_differ_by_a_bit(worlds, name, world):
     first = load_file(worlds / f"{name}-{world}-0.safetensors")
@@ -68,22 +76,22 @@ def test_ranks_never_differ_by_a_bit(worlds, name, world):
         assert all(torch.equal(first[key], other[key]) for key in first)
 
 
-def test_the_cases_have_something_to_compare(worlds):
+def test_the_cases_have_something_to_compare(one_process):
     for name in worker.CASES:
-        found = load_file(worlds / f"{name}-1-0.safetensors")
+        found = load_file(one_process / f"{name}-1-0.safetensors")
         states = [key for key in found if key.startswith("1/state/")]
         moved = [key for key in states if not torch.equal(found[key], found[f"{worker.STEPS}{key[1:]}"])]
         assert len(moved) > 10
         gradients = [value for key, value in found.items() if key.startswith("1/gradient/")]
         assert all(bool(value.isfinite().all()) for value in gradients)
         assert sum(float(value.abs().sum()) > 0 for value in gradients) > 5
-    assert int(load_file(worlds / "jsd-1-0.safetensors")[f"{worker.STEPS}/state/bank.filled"]) == 64
+    assert int(load_file(one_process / "jsd-1-0.safetensors")[f"{worker.STEPS}/state/bank.filled"]) == 64
 
 
-def test_a_step_takes_one_gather_a_pass_one_gradient_sum_a_player_and_the_sums_of_batchnorm(worlds):
+def test_a_step_takes_one_gather_a_pass_one_gradient_sum_a_player_and_the_sums_of_batchnorm(worlds, world):
     norms = sum(type(module).__name__ == "BatchNorm" for module in tiny.method().modules()) // 2  # and its EMA
-    for rank in (0, 1):
-        counts = json.loads((worlds / f"facts-2-{rank}.json").read_text())["collectives"]
+    for rank in range(world):
+        counts = json.loads((worlds / f"facts-{world}-{rank}.json").read_text())["collectives"]
         # Of each BatchNorm mean and variance: one after the other forward, for D's samples and for G's, and together backward.
         expected = {"all_gather": 2, "all_reduce": 2 + norms * (2 + 2 + 1)}
         single = {"all_gather": 1, "all_reduce": 1}
@@ -93,7 +101,6 @@ def test_a_step_takes_one_gather_a_pass_one_gradient_sum_a_player_and_the_sums_o
         assert counts == {**several, "simclr": single, "supervised": single}
 
 
-@pytest.mark.parametrize("world", WORLDS)
 def test_what_processes_agree_on(worlds, world):
     for rank in range(world):
         facts = json.loads((worlds / f"facts-{world}-{rank}.json").read_text())
@@ -239,6 +246,18 @@ def test_two_processes_start_from_the_same_weights_as_one(tmp_path, alone):
     assert_same_run(tmp_path / "warm", tmp_path / "expected")
 
 
+def test_a_command_that_torchrun_gives_again_goes_on_with_the_run_that_it_made(tmp_path, monkeypatch, capsys):
+    words = train(tmp_path / "run", method="random")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one launch")
+    assert main(words) == 0
+    assert main(words) == 0
+    assert "is complete: all 8 steps are done" in capsys.readouterr().out
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another launch")
+    assert main(words) == 2
+    assert "holds a run already" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_torchrun_restarts_a_killed_worker_and_goes_on_from_the_last_checkpoint(tmp_path, alone):
     run = tmp_path / "run"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]

@@ -26,8 +26,13 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@pytest.fixture(scope="module", params=["briefly", pytest.param("as typed", marks=pytest.mark.slow)])
+def brief(request) -> bool:
+    return request.param == "briefly"
+
+
 @pytest.fixture(scope="module")
-def here(tmp_path_factory):
+def here(brief, tmp_path_factory):
     """One folder in which the documents are read one after another, with what a reader is supposed to have."""
     folder = tmp_path_factory.mktemp("reader")
     documents.prepare(folder)
@@ -35,17 +40,18 @@ def here(tmp_path_factory):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=named)
-def test_every_block_of_a_document_runs(path, here, tmp_path, monkeypatch):
+def test_every_block_of_a_document_runs(path, brief, here, tmp_path, monkeypatch):
     text = path.read_text(encoding="utf-8")
     if "```diff" in text:
-        documents.run_apart(path, tmp_path)
+        documents.run_apart(path, tmp_path, brief)
         return
     monkeypatch.chdir(here)
     monkeypatch.setenv("SAO_CACHE", str(here / "cache"))
-    Reader().read(text)
+    Reader(brief).read(text)
 
 
-@pytest.mark.parametrize("name", [pytest.param("vicreg", marks=pytest.mark.slow), "nonsaturating"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vicreg", "nonsaturating"])
 def test_a_method_that_a_document_adds_is_a_method_like_any_other(name, tmp_path):
     """It is killed, resumed, evaluated, and run in two processes."""
     copy = documents.changed_package(ROOT / "docs" / "extending.md", tmp_path)

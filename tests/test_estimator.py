@@ -225,6 +225,7 @@ def test_clusters_along_the_manifold(tmp_path):
     assert pickle.loads(pickle.dumps(estimator)).predict(nudged).tolist() == estimator.labels_.tolist()
 
 
+@pytest.mark.slow
 def test_another_process_fits_and_uses_it(table):
     """As joblib does with n_jobs: an estimator goes there and a fitted one comes back."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -371,11 +372,3 @@ def test_fitting_again_forgets_the_kind_of_data_before():
         assert estimator.fit(ROWS).sample(1).shape == (1, 4)
         assert estimator.fit(PIXELS).sample(1).shape == (1, 8, 8, 1)
         assert estimator.fit(ROWS[:, :2]).sample(1).shape == (1, 2)
-
-
-def test_the_schedule_of_the_learning_rates_is_kept():
-    level, falling = (
-        StructuralEmbedding(2, steps=4, options={"train.schedule": schedule}, random_state=0).fit(ROWS).transform(ROWS)
-        for schedule in ("constant", "cosine")
-    )
-    assert not np.allclose(level, falling)

@@ -60,11 +60,10 @@ def test_metrics_are_a_table_with_their_protocols():
 
 
 def test_the_one_evaluator_measures_a_model(model):
-    dataset = tiny.dataset()
-    found = model.evaluate(dataset)
+    found = model.evaluate(tiny.few())
     assert {"kmeans", "svm", "raw/svm"} <= {metric.name for metric in found.metrics}
     assert found.verdict is not None
-    assert (found.n_train, found.n_test) == (1437, 360)
+    assert (found.n_train, found.n_test) == (200, 60)
 
 
 def test_a_sheet_of_clusters_is_a_picture_or_a_table(model):
@@ -95,10 +94,11 @@ def test_the_example_was_executed():
 
 
 def test_the_example_runs(tmp_path, monkeypatch, capsys):
-    """Its cells in order, with few steps; what ends a cell shows itself."""
+    """Its cells in order, with few steps and images; what ends a cell shows itself."""
     import ast
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sao.data.named.digits", tiny.few)
     names: dict = {}
     shown = 0
     for cell in cells():

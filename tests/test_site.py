@@ -1,6 +1,11 @@
-"""The documentation site: it builds without a warning, has every option and public name, and asks for nothing from outside."""
+"""The documentation site: it builds without a warning, has every option and public name, and asks for nothing from outside.
 
+`make slow` builds it; what it is built from is looked at always.
+"""
+
+import importlib.util
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -20,6 +25,12 @@ CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrom
 OUTSIDE = re.compile(r"\s*['\"]?(?:[a-z]+:)?//", re.IGNORECASE)
 # Attributes for which a browser fetches something when it shows the page; a link (a href) waits for a click.
 FETCHED = {"src", "srcset", "data", "poster", "background"}
+
+_spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+assert _spec is not None
+assert _spec.loader is not None
+hooks = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(hooks)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +73,7 @@ def fetched_from_outside(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_page_fetches_anything_from_outside(site):
     assert fetched_from_outside(site) == []
 
@@ -80,16 +92,31 @@ def test_a_page_that_fetches_is_noticed(text, tmp_path):
     assert len(fetched_from_outside(tmp_path)) == 1
 
 
-def test_every_option_is_on_its_page(site):
-    text = (site / "options.html").read_text(encoding="utf-8")
-    rows = set(re.findall(r"<tr>\s*<td><code>([a-z0-9_.]+)</code>", text))
+def test_every_page_is_in_the_navigation():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = re.findall(r"(?m)^ +- [^:]+: (\S+\.md)$", text.partition("\nnav:")[2])
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= set(named)
+    assert all((ROOT / "docs" / name).exists() or (ROOT / name).exists() for name in named)
+
+
+def test_every_option_is_on_its_page():
+    assert hooks.OPTIONS in (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"(?m)^\| `([a-z0-9_.]+)` \|", "\n".join(hooks.option_tables())))
     missing = {
         name for name in every_option(Config) if name not in rows and not any(row.startswith(f"{name}.") for row in rows)
     }
     assert not missing - {"method", "encoder", "method.name", "encoder.name"}
 
 
-def test_public_names_have_their_docstrings(site):
+def test_public_names_have_docstrings():
+    names = re.findall(r"(?m)^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"))
+    assert len(names) > 5
+    assert all(pkgutil.resolve_name(name).__doc__ for name in names)
+
+
+@pytest.mark.slow
+def test_options_and_docstrings_are_shown(site):
+    assert "<code>method.distance</code>" in (site / "options.html").read_text(encoding="utf-8")
     text = (site / "api.html").read_text(encoding="utf-8")
     for name in (
         "sao.api.load",
@@ -101,6 +128,7 @@ def test_public_names_have_their_docstrings(site):
     assert "The model of a run folder" in text
 
 
+@pytest.mark.slow
 def test_results_are_on_the_site(site):
     for path in (ROOT / "results").glob("*.md"):
         name = "index" if path.stem == "README" else path.stem
@@ -128,6 +156,7 @@ def dead_links(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_link_leads_somewhere(site):
     assert dead_links(site) == []
 
@@ -139,6 +168,7 @@ def test_a_dead_link_is_noticed(tmp_path):
     assert dead_links(tmp_path) == ["page.html: no.html"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here: the site is not tried in a browser")
 def test_search_works_from_a_file_without_a_network(site):
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: no test in a browser")

@@ -5,10 +5,12 @@ environment that the wheel's own requirements lead to, and to nothing else: a de
 a file that is missing in the wheel, is missing here. `make wheel` does the same with a true installation.
 """
 
+import fnmatch
 import importlib.metadata
 import os
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -77,6 +79,17 @@ def python(wheel, tmp_path_factory) -> Path:
     return folder / "bin" / "python"
 
 
+def test_every_file_that_is_no_code_is_packed():
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["sao"]
+    for path in (ROOT / "sao").rglob("*"):
+        name = path.relative_to(ROOT / "sao").as_posix()
+        if path.is_file() and path.suffix not in (".py", ".pyc"):
+            alike = [pattern for pattern in patterns if pattern.count("/") == name.count("/")]
+            assert any(fnmatch.fnmatch(name, pattern) for pattern in alike), name
+    assert all((folder / "__init__.py").exists() for folder in {path.parent for path in (ROOT / "sao").rglob("*.py")})
+
+
+@pytest.mark.slow
 def test_the_wheel_has_the_version_and_the_files_that_are_no_code(wheel):
     assert f"-{sao.__version__}-" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
@@ -87,6 +100,7 @@ def test_the_wheel_has_the_version_and_the_files_that_are_no_code(wheel):
     assert b"sao = sao.cli.main:main" in zipfile.ZipFile(wheel).read(entry_points)
 
 
+@pytest.mark.slow
 def test_it_works_in_an_empty_environment_and_names_the_extras_that_it_lacks(python, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SAO"))}
     environment["SAO_CACHE"] = str(tmp_path / "cache")

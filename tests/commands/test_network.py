@@ -92,7 +92,10 @@ def test_no_command_asks_the_network_for_anything(tmp_path):
     (known,) = (action.choices for action in build_parser()._actions if isinstance(action.choices, dict))
     assert {words[0] for words in commands} == set(known), "every command is here"
     script = f"""
+from sao.benchmark import measure
 from sao.cli.main import main
+fastest = measure._fastest
+measure._fastest = lambda function, seconds: fastest(function, 0.01)  # what the processor can do takes seconds to see
 for words in {commands!r}:
     code = main(words)
     assert code == 0, (words, code)

@@ -17,8 +17,8 @@ from sao.methods.encoders import ResNetOptions
 from sao.training.run_folder import Run
 
 DRAWS = np.random.default_rng(0)
-SHORT = ["--train.steps", "2", "--train.threads", "1", "--encoder.widths", "[4, 8]", "--method.generator.width", "4"]
-SHORT += ["--log.report", "false"]
+STEPS = ["--train.steps", "2", "--train.threads", "1", "--log.report", "false"]
+SHORT = [*STEPS, "--encoder.widths", "[4, 8]", "--method.generator.width", "4"]
 
 
 class Command(tiny.Command):
@@ -121,7 +121,7 @@ def test_tables_from_end_to_end(tmp_path, ending):
     else:
         lines = [",".join(f"{value:.6f}" for value in row) for row in rows]
         data.write_text("\n".join(["a,b,c,d", *lines, "1,2,oh,4"]))
-    said, _ = sao(tmp_path / "train", "train", "--data", data, "--out", run, "--why", *SHORT[:4])
+    said, _ = sao(tmp_path / "train", "train", "--data", data, "--out", run, "--why", *STEPS)
     assert "auto: a perceptron of width 32" in said
     assert "Lipschitz target 1.0, because" in said
     assert (run / "skipped.tsv").exists() == (ending == "csv")
@@ -146,7 +146,7 @@ def test_arrays_of_images_and_options_by_hand(tmp_path):
 
 def test_another_method_on_own_images_has_choices_of_its_own(tmp_path):
     np.save(tmp_path / "x.npy", DRAWS.integers(0, 256, (40, 8, 8), dtype=np.uint8))
-    words = ["train", "--method", "byol", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", "--why", *SHORT[:6]]
+    words = ["train", "--method", "byol", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", "--why", *SHORT[:-2]]
     said, _ = sao(tmp_path / "train", *words)
     assert "auto: heads of 256 units that end in 64 numbers, because" in said
     assert "auto: a teacher with decay 0.9, because" in said

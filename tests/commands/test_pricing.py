@@ -52,6 +52,9 @@ def test_it_says_what_the_run_would_do(photos, capsys, tmp_path):
         "photos: 100 colour images of 32x32, 90 to train on, 10 held out, 2 classes",
         "50 steps of 9: 5 passes over the data",
         ", measured",
+        "whole run   50 steps",
+        "memory",
+        "disk",
         "evaluation  at most 10m 00s after the last step",
         "report      0m ",
     ):

@@ -14,7 +14,6 @@ import pytest
 import tiny
 
 from sao.cli.main import main
-from sao.data.dataset import Images
 from sao.runtime.torchvision_import import torchvision_datasets
 from sao.training.run_folder import Run
 
@@ -24,12 +23,8 @@ STEPS = 10
 @pytest.fixture(scope="module")
 def options(tmp_path_factory) -> dict[str, object]:
     """Ten steps on some of the digits, which a process reads as if they were MNIST."""
-    folder, data = tmp_path_factory.mktemp("data"), tiny.dataset()
-    arrays: dict[str, Any] = {}
-    for name, part in (("train", data.train.select(np.arange(200))), ("test", data.test.select(np.arange(60)))):
-        assert isinstance(part, Images)
-        arrays |= {f"x_{name}": part.pixels, f"y_{name}": part.labels}
-    np.savez(folder / "mnist.npz", **arrays)
+    folder = tmp_path_factory.mktemp("data")
+    tiny.save_few(folder / "mnist.npz")
     every = {"log__evaluate_every": 5, "log__sample_every": 5}
     return {"data__source": "mnist", "data__folder": folder, "train__steps": STEPS, **every}
 
@@ -146,9 +141,10 @@ def test_the_installed_command_survives_a_kill_too(uninterrupted, tmp_path, opti
     process.kill()
     assert process.wait() == -signal.SIGKILL
     done = subprocess.run([sys.executable, "-m", "sao", "resume", str(out)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert not [line for line in done.stderr.splitlines() if not line.startswith("evaluating: ")]  # said on a busy machine
     assert "| untrained |" in done.stdout
-    assert "| patches " in done.stdout
+    assert "– patches: left out" in done.stdout
     assert f"look at       {out}/samples/step-{STEPS:08d}.png" in done.stdout
     assert_same_run(out, uninterrupted("structural"))
 
@@ -190,15 +186,6 @@ def test_tensorboard_on_request(tmp_path):
     events = EventAccumulator(str(out / "tensorboard")).Reload()
     logged = [event.value for event in events.Scalars("classifier/cross_entropy")]
     assert logged == pytest.approx([row["classifier/cross_entropy"] for row in Run(out).rows()])
-
-
-def test_a_dry_run_prices_and_writes_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", *tiny.words(), "--dry-run"]) == 0
-    priced = capsys.readouterr().out
-    for word in (", measured", "whole run   8 steps", "memory", "disk", "1437 to train on"):
-        assert word in priced
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dry_run_does_without_the_data_and_does_not_download_it(tmp_path, monkeypatch, capsys):
@@ -282,12 +269,6 @@ def test_refuses_an_output_folder_that_cannot_be_written(capsys, tmp_path, out):
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_refuses_a_folder_that_is_no_run_even_to_overwrite(capsys, tmp_path):
-    (tmp_path / "thesis.tex").write_text("precious")
-    assert "is not a run" in refused(capsys, "train", *tiny.words(), "--overwrite", "--out", str(tmp_path))
-    assert (tmp_path / "thesis.tex").read_text() == "precious"
-
-
 def test_refuses_to_replace_a_run_unasked_before_it_reads_data(capsys, tmp_path):
     run, _ = tiny.trained(tmp_path / "run", method="random")
     capsys.readouterr()
@@ -314,14 +295,6 @@ def test_refuses_to_resume_when_every_checkpoint_is_damaged(capsys, tmp_path):
     assert "step-00000008 is damaged (method.safetensors" in said
 
 
-def test_refuses_to_resume_on_other_data(capsys, tmp_path, archive):
-    out = str(tmp_path / "run")
-    assert main(["train", "digits", *tiny.words(method="random"), "--data", archive(), "--out", out]) == 0
-    archive(images=41)
-    capsys.readouterr()
-    assert "the data has changed" in refused(capsys, "resume", out, "--train.steps", "9")
-
-
 def test_refuses_a_damaged_configuration(capsys, tmp_path):
     run, _ = tiny.trained(tmp_path / "run", method="random")
     capsys.readouterr()
@@ -341,7 +314,7 @@ def test_supervised_needs_labels(capsys, tmp_path):
 def test_labels_that_allow_no_measure_do_not_end_a_run(labels, tmp_path, capsys):
     images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "few.npz", x=images, y=labels)
-    words = tiny.words(method="random", log__evaluate_every=2)
+    words = tiny.words(method="random", log__evaluate_every=2, log__evaluate_minutes=5)
     assert main(["train", "digits", *words, "--data", str(tmp_path / "few.npz"), "--out", str(tmp_path / "run")]) == 0
     assert "8 samples are too few to score" in capsys.readouterr().out
     assert "eval/jacobian_norm_q50" in tiny.rows(tmp_path / "run")[-1]

@@ -161,7 +161,8 @@ def test_data_for_evaluation_is_prepared_as_the_run_prepared_its_own(run, tmp_pa
 def test_rows_for_evaluation_are_scaled_by_the_runs_own_statistics(tmp_path):
     draws, data = np.random.default_rng(0), tmp_path / "rows.npy"
     np.save(data, draws.normal(3, 5, (40, 4)))
-    assert main(["train", "--data", str(data), "--out", str(tmp_path / "run"), "--train.steps", "2"]) == 0
+    words = ["--train.steps", "2", "--log.evaluate_minutes", "1e-9", "--log.report", "false"]
+    assert main(["train", "--data", str(data), "--out", str(tmp_path / "run"), *words]) == 0
     model, other = sao.load(tmp_path / "run"), draws.normal(100, 1, (30, 4))
     np.savez(tmp_path / "other.npz", x_train=other[:20], x_test=other[20:])
     opened = open_split_for(model, str(tmp_path / "other.npz"))

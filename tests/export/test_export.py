@@ -33,7 +33,7 @@ ENCODERS = {  # the paper's own is that of the other tests
 }
 
 
-SLOW = ("biggan", "unet", "convolutions", "style")
+SLOW = ("resnet, batch norm", "biggan", "unet", "convolutions", "style")
 
 
 def run_of(folder: Path, data: Dataset | None = None, standardiser: Standardiser | None = None, **options) -> Path:
@@ -97,7 +97,7 @@ def test_every_encoder_as_onnx_and_as_plain_torch(options, tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("name", ["e.onnx", "folder"])
+@pytest.mark.parametrize("name", [pytest.param("e.onnx", marks=pytest.mark.slow), "folder"])
 def test_features_of_all_layers(run, name, tmp_path):
     model = sao.load(run)
     expected = model.embed(images(), "layers")
@@ -106,7 +106,7 @@ def test_features_of_all_layers(run, name, tmp_path):
     np.testing.assert_allclose(function(images(7)), expected[:7], rtol=0, atol=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("ending", ["onnx", "pt2", "folder"])
+@pytest.mark.parametrize("ending", [pytest.param("onnx", marks=pytest.mark.slow), "pt2", "folder"])
 def test_rows_come_in_their_original_units(ending, tmp_path):
     data, standardiser, rows = table()
     model = sao.load(run_of(tmp_path / "run", data, standardiser, **VECTORS))

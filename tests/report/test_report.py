@@ -401,7 +401,7 @@ def test_training_ends_in_a_report_and_evaluation_refreshes_it(tmp_path, capsys)
     }
     np.savez(tmp_path / "few.npz", allow_pickle=False, **splits)
     few = ["train", "--data", str(tmp_path / "few.npz"), "--out", str(out)]
-    assert main([*few, *tiny.words(log__report="true", train__steps=2)]) == 0
+    assert main([*few, *tiny.words(log__report="true", log__evaluate_minutes=5, train__steps=2)]) == 0
     said = capsys.readouterr().out
     assert f"look at       {out / 'report.html'}" in said
     first = data_of(out / "report.html")["runs"][0]

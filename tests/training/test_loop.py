@@ -52,14 +52,6 @@ def test_labels_never_reach_the_method_of_the_paper(tmp_path):
     assert same(without, expected)
 
 
-def test_labels_do_reach_the_supervised_method(tmp_path):
-    _, expected = tiny.trained(tmp_path / "true", method="supervised", train__steps=3)
-    _, shuffled = tiny.trained(
-        tmp_path / "wrong", relabelled(lambda labels: labels[::-1].copy()), method="supervised", train__steps=3
-    )
-    assert not same(shuffled, expected)
-
-
 def test_the_seed_decides(tmp_path):
     _, first = tiny.trained(tmp_path / "a", method="supervised", seed=1)
     _, again = tiny.trained(tmp_path / "b", method="supervised", seed=1)
@@ -197,11 +189,6 @@ def test_a_factorisation_that_fails_is_divergence_too(tmp_path, monkeypatch):
 
 
 # --- what is built -------------------------------------------------------------------------------------------------------
-
-
-def test_refuses_a_batch_larger_than_the_data():
-    with pytest.raises(InputError, match=r"train.batch is 2000 but there are only 1437 training samples"):
-        tiny.method(train__batch=2000)
 
 
 def test_refuses_images_too_small_or_not_square():

@@ -42,7 +42,7 @@ def test_the_whole_method_of_version_0_2_is_restored(name, run):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_of_version_0_2_goes_on_in_the_form_of_today(name, run, capsys):
-    assert main(["resume", str(run), "--train.steps", "4"]) == 0
+    assert main(["resume", str(run), "--train.steps", "4", "--log.evaluate_minutes", "1e-9", "--log.report", "false"]) == 0
     latest = run / "checkpoints" / "step-00000004"
     assert json.loads((latest / "state.json").read_text())["format"] == checkpoint.FORMAT
     assert not any("average" in name or "partner" in name for name in load_file(latest / "method.safetensors"))

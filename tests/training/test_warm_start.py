@@ -22,7 +22,8 @@ from sao.training.loop import new_method
 from sao.training.run_folder import Run
 from sao.training.warm_start import adapted, take_weights, with_source_networks
 
-SHORT = {"train.steps": "2", "train.batch": "16", "train.threads": "1", "log.report": "false", "log.every": "1"}
+SHORT = {"train.steps": "2", "train.batch": "16", "train.threads": "1", "log.every": "1", "log.report": "false"}
+SHORT["log.evaluate_minutes"] = tiny.OPTIONS["log.evaluate_minutes"]
 CPU = torch.device("cpu")
 
 
