@@ -6,7 +6,6 @@ import torch
 
 from sao.evaluation import manifold
 from sao.evaluation.memorisation import memorised
-from sao.report import copies
 
 DRAWS = np.random.default_rng(0).standard_normal((11, 5)).astype(np.float32)
 
@@ -16,21 +15,6 @@ def literal(rows: np.ndarray, count: int) -> np.ndarray:
     distances = np.linalg.norm(rows[:, None] - rows[None], axis=2)
     np.fill_diagonal(distances, np.inf)
     return np.argsort(distances, axis=1)[:, :count]
-
-
-@pytest.mark.parametrize("chunk", [1, 4, 1024])
-def test_duplicates_are_other_samples(chunk):
-    nearest, distances = copies._nearest(DRAWS, DRAWS, own=True, chunk=chunk)
-    np.testing.assert_array_equal(nearest, literal(DRAWS, 1)[:, 0])
-    np.testing.assert_allclose(distances, np.linalg.norm(DRAWS - DRAWS[nearest], axis=1), rtol=1e-5)
-
-
-@pytest.mark.parametrize("chunk", [1, 4, 1024])
-def test_rows_of_another_set_may_be_equal(chunk):
-    others = DRAWS[::-1].copy()
-    nearest, distances = copies._nearest(DRAWS, others, own=False, chunk=chunk)
-    np.testing.assert_array_equal(nearest, np.arange(11)[::-1])
-    np.testing.assert_allclose(distances, 0, atol=1e-6)
 
 
 @pytest.mark.parametrize("cells", [11, 44, 2**24])

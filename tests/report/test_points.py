@@ -10,7 +10,8 @@ import torch
 import sao
 from sao.core.jacobian import jacobian_audit
 from sao.report import points
-from sao.report.points import NEIGHBOURS, _neighbours, generated_points, held_out_points, jacobian_norms
+from sao.report.gallery import Gallery
+from sao.report.points import NEIGHBOURS, generated_points, jacobian_norms, nearest, points_of
 from sao.training import checkpoint
 from sao.training.model import Model
 from sao.training.run_folder import DataFacts, Run
@@ -29,7 +30,7 @@ def samples():
 
 
 def test_norms_are_those_of_each_sample(model, samples):
-    found = jacobian_norms(model, samples, 60.0, seed=0)
+    found = jacobian_norms(model, Gallery.of(samples, 100), 60.0, seed=0)
     exact = jacobian_audit(model.method.smooth_function, samples.inputs(slice(None)), [1]).exact
     assert found is not None
     assert exact is not None
@@ -39,17 +40,17 @@ def test_norms_are_those_of_each_sample(model, samples):
 
 def test_every_norm_stands_at_its_sample(model, samples, monkeypatch):
     monkeypatch.setattr(points, "jacobian_norm", lambda function, inputs, steps, generator: inputs.flatten(1).sum(1))
-    found = jacobian_norms(model, samples, 60.0, seed=0)
+    found = jacobian_norms(model, Gallery.of(samples, 100), 60.0, seed=0)
     assert found is not None
     np.testing.assert_allclose(found, samples.inputs(slice(None)).flatten(1).sum(1), rtol=1e-5)
 
 
 def test_without_time_some_samples_have_a_norm_and_no_other_ones(model, samples):
-    found = jacobian_norms(model, samples, 0.0, seed=0)
+    found = jacobian_norms(model, Gallery.of(samples, 100), 0.0, seed=0)
     assert found is not None
     measured = np.flatnonzero(np.isfinite(found))
     assert 0 < len(measured) <= model.config.train.batch
-    whole = jacobian_norms(model, samples, 60.0, seed=0)
+    whole = jacobian_norms(model, Gallery.of(samples, 100), 60.0, seed=0)
     assert whole is not None
     np.testing.assert_allclose(found[measured], whole[measured], rtol=1e-5)
 
@@ -58,36 +59,36 @@ def test_without_time_some_samples_have_a_norm_and_no_other_ones(model, samples)
 def test_neighbours_are_the_nearest_others_whatever_the_chunk(chunk):
     draws = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
     directions = draws / np.linalg.norm(draws, axis=1, keepdims=True)
-    found = _neighbours(directions, directions, own=True, chunk=chunk)
+    found, similarities = nearest(directions, directions, own=True, chunk=chunk)
     cosines = directions @ directions.T
     for row in range(10):
         others = [other for other in np.argsort(-cosines[row]) if other != row]
         assert found[row].tolist() == others[:NEIGHBOURS]
+        np.testing.assert_allclose(similarities[row], cosines[row, found[row]], atol=1e-6)
 
 
 @pytest.mark.parametrize("chunk", [4, 1024])
 def test_a_generated_sample_may_have_any_neighbour(chunk):
     draws = np.random.default_rng(1).standard_normal((17, 4)).astype(np.float32)
     directions = draws / np.linalg.norm(draws, axis=1, keepdims=True)
-    found = _neighbours(directions[:10], directions[7:], own=False, chunk=chunk)
+    found, _ = nearest(directions[:10], directions[7:], own=False, chunk=chunk)
     assert found.tolist() == np.argsort(-(directions[:10] @ directions[7:].T), axis=1)[:, :NEIGHBOURS].tolist()
     assert found[8:, 0].tolist() == [1, 2]  # those that are themselves among the others
 
 
 def test_few_samples_have_as_many_neighbours_as_there_are():
     directions = np.eye(3, dtype=np.float32)
-    assert _neighbours(directions, directions, own=True).shape == (3, 2)
-    assert _neighbours(directions, directions, own=False).shape == (3, 3)
+    assert nearest(directions, directions, own=True)[0].shape == (3, 2)
+    assert nearest(directions, directions, own=False)[0].shape == (3, 3)
 
 
 def test_points_are_the_features_of_their_samples(model, samples):
-    found, centres = held_out_points(model, samples, np.arange(100, 140), clusters=3, seed=0)
     features = model.embed(samples)
+    found, centres = points_of(Gallery.of(samples, 100), features, 3, seed=0)
     units = features / np.linalg.norm(features, axis=1, keepdims=True)
     np.testing.assert_allclose(found.directions, units, atol=1e-5)
     np.testing.assert_allclose(found.closeness, units @ centres.T, atol=1e-5)
     assert found.closeness.shape == (40, 3)
-    np.testing.assert_array_equal(found.rows, np.arange(100, 140))
     drawn = generated_points(model, found, centres, 12, 60.0, seed=0)
     assert drawn is not None
     features = model.embed(drawn.samples)
