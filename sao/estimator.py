@@ -269,7 +269,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
             x = x[..., None] if x.ndim == 3 else x
             shape = (*fitted_shape[1:], fitted_shape[0])
             if x.dtype != np.uint8 or x.shape[1:] != shape:
-                raise InputError(f"X must be of the shape that was fitted, images as uint8 {shape}, got {x.dtype} {x.shape[1:]}")
+                raise InputError(f"X must be as it was fitted, uint8 images {shape}, got {x.dtype} {x.shape[1:]}")
             return x
         if x.dtype != np.uint8 or len(x) < 2 or x.shape[1] != x.shape[2] or not 8 <= x.shape[1] <= 256 or 0 in x.shape:
             raise InputError(

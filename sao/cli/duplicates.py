@@ -57,6 +57,7 @@ def run(arguments: Namespace) -> None:
 def _looked_through(folder: str, model: str | None) -> "LookedThrough":
     """The images of a folder with features: of a model, or else of patches of the thumbnails."""
     from dataclasses import replace
+    from statistics import median
 
     from sao.cli.inputs import check_there, say_skipped
     from sao.search.files import look_through
@@ -66,7 +67,7 @@ def _looked_through(folder: str, model: str | None) -> "LookedThrough":
     check_there(folder)
     looked = look_through(folder, Bar("reading", "images"))
     say_skipped(looked.skipped)
-    name = model or suited_model(looked.images, max(map(max, looked.sizes)))
+    name = model or suited_model(looked.images, int(median(map(min, looked.sizes))))
     features = patches_of(looked.images) if name is None else _features(name, folder, looked)
     return replace(looked, known=looked.known.with_features(features))
 
@@ -122,7 +123,8 @@ def _print(groups: "list[Group]", known: "Known") -> None:
         return
     copies = [copy for group in groups for copy in group.copies]
     kinds = [f"{count} {kind}" for kind in ("same bytes", "same pixels", "near") if (count := _count(copies, kind))]
-    print(f"{len(copies)} copies in {len(groups)} groups among {total} images: {', '.join(kinds)}")
+    counted = f"{_counted(len(copies), 'copy', 'copies')} in {_counted(len(groups), 'group', 'groups')}"
+    print(f"{counted} among {total} images: {', '.join(kinds)}")
     for number, group in enumerate(groups[:SHOWN], 1):
         print(f"{number:4d}  keep {known.names[group.keep]} ({group.why})")
         for copy in group.copies[:SHOWN_COPIES]:
@@ -131,6 +133,10 @@ def _print(groups: "list[Group]", known: "Known") -> None:
             print(f"           … and {len(group.copies) - SHOWN_COPIES} more")
     if len(groups) > SHOWN:
         print(f"… and {len(groups) - SHOWN} more groups")
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
 
 
 def _count(copies: list, kind: str) -> int:

@@ -6,6 +6,7 @@ thumbnails. The thumbnails of a pair then decide, because features of alike imag
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -27,12 +28,14 @@ BLUR = 5  # pixels: what is larger is no detail
 CROPS = {1.0: 1, 0.95: 3, 0.9: 5}
 # Correlations of two thumbnails. Of 1,000 photographs no two different ones had more than .76; copies have .9 and more.
 LEAST_CORRELATION, LEAST_OF_FEW, CERTAIN_CORRELATION = 0.8, 0.9, 0.985
+LEAST_EVENED_CORRELATION, LEAST_DETAIL = 0.75, 1.0  # where weak details count as strong ones do; of 255, less is noise
 COLOUR_AREAS, LEAST_COLOUR, LEAST_COLOUR_COSINE = 4, 4.0, 0.5  # areas a side; of 255, less is grey
 FEWEST = 30  # images: of fewer nobody can say how far apart they usually are
 RANK = 8  # of the neighbour at the usual distance
 EXPECTED_BY_CHANCE = 0.05  # pairs of different images in the whole folder that may pass for near-equal
 EQUAL = 1e-6  # distance of equal features of unit length
 CHUNK = 256
+GREY = torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)  # as images in files become grey
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +84,7 @@ class Group:
     @property
     def kind(self) -> Kind:
         """Of the copy that differs most."""
-        return max((copy.kind for copy in self.copies), key=KINDS.index)
+        return KINDS[max(KINDS.index(copy.kind) for copy in self.copies)]
 
 
 KINDS: tuple[Kind, ...] = ("same bytes", "same pixels", "near")
@@ -96,9 +99,8 @@ def find_duplicates(known: Known) -> list[Group]:
     near = near_pairs(known.select(single)) if len(single) > 1 else {}
     pairs = [(int(single[a]), int(single[b])) for a, b in near]
     groups = _components([*enumerate(single[whole]), *pairs], n)
-    measured = _Distances(known)
-    sizes = np.bincount(groups)
-    found = [_group(np.flatnonzero(groups == group), known, exact, measured) for group in np.flatnonzero(sizes > 1)]
+    members = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
+    found = [_group(rows, known, exact) for rows in members if len(rows) > 1]
     return sorted(found, key=lambda group: (-len(group.rows), group.keep))
 
 
@@ -122,7 +124,11 @@ def near_pairs(known: Known) -> dict[tuple[int, int], float]:
     distances = _distance(_correlations(images, _descriptors(images), pairs))
     least, few, certain = map(_distance, (LEAST_CORRELATION, LEAST_OF_FEW, CERTAIN_CORRELATION))
     near = _below(pairs, distances, _limits(pairs, distances, len(images), certain, few).clip(max=least))
-    near = {pair: distance for pair, distance in near.items() if _same_colours(*known.thumbnails[list(pair)])}
+    near = {
+        (a, b): distance
+        for (a, b), distance in near.items()
+        if _agree_everywhere(images[a, 0], images[b, 0]) and _same_colours(known.thumbnails[a], known.thumbnails[b])
+    }
     # Blank images have no details that could agree.
     equal = _same([image.tobytes() for image in known.thumbnails], len(images))
     return near | {(int(first), row): 0.0 for row, first in enumerate(equal) if first != row}
@@ -132,7 +138,8 @@ def thumbnails(pixels: np.ndarray) -> Tensor:
     """float32 (n, 1, SIDE, SIDE): grey thumbnails of images (n, h, w, c) of bytes."""
     parts = []
     for start in range(0, len(pixels), CHUNK):
-        images = torch.from_numpy(np.array(pixels[start : start + CHUNK])).permute(0, 3, 1, 2).float().mean(1, keepdim=True)
+        images = torch.from_numpy(np.array(pixels[start : start + CHUNK])).permute(0, 3, 1, 2).float()
+        images = (images * GREY).sum(dim=1, keepdim=True) if images.shape[1] == 3 else images[:, :1]
         if images.shape[2:] != (SIDE, SIDE):
             images = F.interpolate(images, (SIDE, SIDE), mode="bilinear", antialias=True)
         parts.append(images)
@@ -185,6 +192,20 @@ def _correlations(images: Tensor, looks: Tensor, pairs: np.ndarray) -> np.ndarra
     return best
 
 
+def _agree_everywhere(first: Tensor, second: Tensor) -> bool:
+    """Whether two thumbnails (SIDE, SIDE) agree where contrasts are weak too: the same frame alone makes no copy."""
+    matrices = _crop_matrices()
+    crops = [_evened(_crop_details(image, *matrices)) for image in (first, second, second.flip(-1))]
+    found = [crops[0] @ crops[1][0], crops[0] @ crops[2][0], crops[1] @ crops[0][0], crops[2] @ crops[0][0]]
+    return float(torch.cat(found).max()) >= LEAST_EVENED_CORRELATION
+
+
+def _evened(details: Tensor) -> Tensor:
+    """Unit rows (n, SIDE²) of details (n, SIDE, SIDE), of the same strength in every part of an image."""
+    strength = _blur(_blur(details.square()).mT).mT
+    return _unit((details * (strength + LEAST_DETAIL**2).rsqrt()).flatten(1))
+
+
 def _same_colours(first: np.ndarray, second: np.ndarray) -> bool:
     """Whether large areas of two thumbnails agree in colour, mirrored or not; what has no colour agrees with all."""
     colours = []
@@ -198,10 +219,15 @@ def _same_colours(first: np.ndarray, second: np.ndarray) -> bool:
 
 def _crops(image: Tensor, sharp: Tensor, blurred: Tensor) -> Tensor:
     """(r², SIDE²): descriptors of every crop of an image (SIDE, SIDE), each enlarged to the size of the whole."""
+    return _unit(_crop_details(image, sharp, blurred).flatten(1))
+
+
+def _crop_details(image: Tensor, sharp: Tensor, blurred: Tensor) -> Tensor:
     details = [lines[:, None] @ image @ lines.mT for lines in (sharp, blurred)]
-    return _unit((details[0] - details[1]).flatten(2).flatten(0, 1))
+    return (details[0] - details[1]).flatten(0, 1)
 
 
+@cache
 def _crop_matrices() -> tuple[Tensor, Tensor]:
     """(r, SIDE, SIDE) that enlarge a part of a line to the whole, one for each crop of a side; and the same with a blur."""
     centres = torch.arange(SIDE) + 0.5
@@ -278,33 +304,28 @@ def _distance(correlation: Any) -> Any:
 # --- groups --------------------------------------------------------------------------------------------------------------
 
 
-class _Distances:
-    """From one image to others, in the unit in which near is decided."""
-
-    def __init__(self, known: Known) -> None:
-        self.known = known
-
-    def __call__(self, row: int, others: np.ndarray) -> np.ndarray:
-        rows = np.concatenate([[row], others])
-        if self.known.thumbnails is not None:
-            images = thumbnails(self.known.thumbnails[rows])
-            pairs = np.stack([np.zeros(len(others), int), np.arange(1, len(rows))], axis=1)
-            return _distance(_correlations(images, _descriptors(images), pairs))
-        if self.known.features is not None:
-            directions = unit_rows(feature_matrix("features", self.known.features[rows]))
-            return (directions[1:] - directions[0]).norm(dim=1).numpy()
-        return np.zeros(len(others))
-
-
-def _group(rows: np.ndarray, known: Known, exact: tuple[np.ndarray, np.ndarray], measured: _Distances) -> Group:
+def _group(rows: np.ndarray, known: Known, exact: tuple[np.ndarray, np.ndarray]) -> Group:
     keep, why = _to_keep(rows, known)
     others = rows[rows != keep]
-    distances = measured(keep, others)
     copies = []
-    for row, distance in zip(others.tolist(), distances.tolist(), strict=True):
-        same = [kind for kind, codes in zip(KINDS, exact, strict=False) if codes[row] == codes[keep]]
+    for row, distance in zip(others.tolist(), _distances_from(keep, others, known).tolist(), strict=True):
+        same: list[Kind] = [kind for kind, codes in zip(KINDS, exact, strict=False) if codes[row] == codes[keep]]
         copies.append(Copy(row, same[0], 0.0) if same else Copy(row, "near", distance))
     return Group(keep, why, _sorted(copies))
+
+
+def _distances_from(row: int, others: np.ndarray, known: Known) -> np.ndarray:
+    """In the unit in which near is decided."""
+    if known.thumbnails is not None:
+        images = thumbnails(known.thumbnails[[row, *others]])
+        pairs = np.stack([np.zeros(len(others), np.int64), np.arange(1, len(images))], axis=1)
+        distances = _distance(_correlations(images, _descriptors(images), pairs))
+        equal = (known.thumbnails[others] == known.thumbnails[row]).all(axis=(1, 2, 3))
+        return np.where(equal, 0.0, distances)
+    if known.features is not None:
+        directions = unit_rows(feature_matrix("features", known.features[[row, *others]]))
+        return (directions[1:] - directions[0]).norm(dim=1).numpy()
+    return np.zeros(len(others))
 
 
 def _sorted(copies: Sequence[Copy]) -> tuple[Copy, ...]:
@@ -319,7 +340,7 @@ def _to_keep(rows: np.ndarray, known: Known) -> tuple[int, str]:
             if len(best) == 1:
                 return int(best[0]), why
             rows = best
-    return int(min(rows, key=lambda row: known.names[row])), "first name"
+    return min(rows.tolist(), key=lambda row: known.names[row]), "first name"
 
 
 def _same(digests: Sequence[bytes] | None, n: int) -> np.ndarray:
@@ -330,7 +351,7 @@ def _same(digests: Sequence[bytes] | None, n: int) -> np.ndarray:
     return np.array([first.setdefault(digest, row) for row, digest in enumerate(digests)], np.int64)
 
 
-def _components(pairs: Sequence[tuple[int, int]], n: int) -> np.ndarray:
+def _components(pairs: Sequence[tuple[int, int]] | np.ndarray, n: int) -> np.ndarray:
     """(n,) the number of each row's group, if rows of a pair belong together."""
     ends = np.array(pairs, np.int64).reshape(-1, 2)
     return connected_components(coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(n, n)), directed=False)[1]

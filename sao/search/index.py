@@ -74,7 +74,7 @@ class Index:
         rows = nearest(asked, self.features, k).numpy()
         cosines = torch.einsum("qd,qkd->qk", asked, self.features[torch.from_numpy(rows)])
         distances = (1 - cosines).clamp_min(0).numpy()
-        named = [[self.names[row] for row in one] for one in rows]
+        named: list[list[str]] = np.array(self.names, dtype=object)[rows].tolist()
         return Neighbours(names or [str(i) for i in range(len(asked))], named, distances, rows)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sao.data.dataset import Images, Vectors
+from sao.data.dataset import Images, Samples, Vectors
 from sao.data.files.cache import Cache
 from sao.errors import InputError
 from sao.search.index import Index, stored_features
@@ -55,7 +55,7 @@ def test_the_result_prints_short():
 SAMPLES = Vectors(rows(8))
 
 
-def kept(samples=SAMPLES, weights="w", value=1.0):
+def kept(samples: Samples = SAMPLES, weights: str = "w", value: float = 1.0) -> tuple[np.ndarray, bool]:
     return stored_features(samples, weights, lambda: np.full((len(samples), 3), value, np.float32))
 
 

@@ -3,6 +3,7 @@
 import csv
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,19 +81,19 @@ def test_features_of_a_file_and_of_the_same_array_agree(model, arrays, expected)
     np.testing.assert_allclose(model.embed(arrays[3]), expected[3:4], rtol=1e-5, atol=1e-6)  # one image (h, w, c)
 
 
+def loader(items: Any, size: int = 5) -> torch.utils.data.DataLoader:
+    return torch.utils.data.DataLoader(items, batch_size=size)
+
+
 FORMS = {
     "a tensor with channels first": lambda x: torch.from_numpy(x).permute(0, 3, 1, 2),
     "a tensor with channels last": torch.from_numpy,
     "floating-point numbers from 0 to 1": lambda x: torch.from_numpy(x).permute(0, 3, 1, 2) / 255,
     "a list of arrays": list,
     "a list of pictures": lambda x: [Image.fromarray(image) for image in x],
-    "a loader of tensors": lambda x: torch.utils.data.DataLoader(torch.from_numpy(x).permute(0, 3, 1, 2), batch_size=5),
-    "a loader of pairs": lambda x: torch.utils.data.DataLoader(
-        torch.utils.data.TensorDataset(torch.from_numpy(x).permute(0, 3, 1, 2) / 255, torch.arange(len(x))), batch_size=5
-    ),
-    "a loader of mappings": lambda x: torch.utils.data.DataLoader(
-        [{"image": torch.from_numpy(image), "label": 0} for image in x], batch_size=5
-    ),
+    "a loader of tensors": lambda x: loader(torch.from_numpy(x).permute(0, 3, 1, 2)),
+    "a loader of pairs": lambda x: loader([(torch.from_numpy(image).permute(2, 0, 1) / 255, 0) for image in x]),
+    "a loader of mappings": lambda x: loader([{"image": torch.from_numpy(image), "label": 0} for image in x]),
 }
 
 
@@ -116,9 +117,8 @@ def test_names_are_given_for_every_form(model, arrays):
 
 def test_batches_of_different_ranges_are_refused(model):
     batches = [torch.rand(2, 1, 8, 8), torch.rand(2, 1, 8, 8) * 2 - 1]
-    loader = torch.utils.data.DataLoader(torch.cat(batches), batch_size=2)
     with pytest.raises(InputError, match="only some batches"):
-        model.embed(loader)
+        model.embed(loader(torch.cat(batches), size=2))
 
 
 def test_search_gives_names_and_distances(model, photos, arrays, expected):
