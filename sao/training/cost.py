@@ -39,8 +39,8 @@ class StepCost:
     trial: Trial
 
 
-def step_cost(config: Config, dataset: Dataset, affordable: float = AFFORDABLE_SECONDS) -> StepCost:
-    """With its own batch where a step of it takes no more than `affordable` seconds."""
+def step_cost(config: Config, dataset: Dataset, affordable: float | None = None) -> StepCost:
+    """With its own batch where a step of it takes no more than `affordable` seconds, ten unless given."""
     check_batch(config, len(dataset.train))
     set_threads(config.train.threads)
     wanted = config.train.batch
@@ -51,7 +51,9 @@ def step_cost(config: Config, dataset: Dataset, affordable: float = AFFORDABLE_S
     more = (wanted - second.batch) / (second.batch - first.batch)
     seconds = second.seconds + more * max(0.0, second.seconds - first.seconds)
     memory = second.memory + round(more * max(0, second.memory - first.memory))
-    if seconds > affordable or memory > AFFORDABLE_MEMORY * memory_of(choose_device(config.train.device)):
+    if seconds > (AFFORDABLE_SECONDS if affordable is None else affordable) or memory > AFFORDABLE_MEMORY * memory_of(
+        choose_device(config.train.device)
+    ):
         return StepCost(seconds, memory, second)
     del first, second  # their networks would be counted too
     return _of_its_own_batch(config, dataset)
