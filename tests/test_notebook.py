@@ -63,7 +63,7 @@ def test_the_one_evaluator_measures_a_model(model):
     found = model.evaluate(tiny.few())
     assert {"kmeans", "svm", "raw/svm"} <= {metric.name for metric in found.metrics}
     assert found.verdict is not None
-    assert (found.n_train, found.n_test) == (200, 60)
+    assert (found.n_train, found.n_test) == (400, 110)
 
 
 def test_a_sheet_of_clusters_is_a_picture_or_a_table(model):

@@ -10,7 +10,7 @@ from torch import Tensor
 from sao.core import distributed
 from sao.core.agreement import check_finite
 from sao.data.dataset import Images, Samples
-from sao.data.files.objects import EMPTY
+from sao.data.files.reading import EMPTY
 from sao.errors import InputError
 
 Function = Callable[[Tensor], Tensor]

@@ -57,7 +57,7 @@ def test_copies_are_named_with_their_kind_and_the_one_to_keep(folder, tmp_path, 
     assert [rows[-1][column] for column in ("width", "height")] == ["40", "40"]
     said = capsys.readouterr()
     assert "3 copies in 1 group among 7 images: 2 same pixels, 1 near" in said.out
-    assert "skipped notes.txt" in said.err
+    assert "1 item could not be used: notes.txt" in said.err
     assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before
 
 

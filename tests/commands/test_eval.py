@@ -221,7 +221,7 @@ def test_the_summary_names_the_weights_that_were_used(tmp_path, capsys, method, 
     words = tiny.words(method=method, data__source="mnist", data__folder=tmp_path, train__steps=1, log__evaluate_minutes=5)
     assert main(["train", "digits", "--out", str(tmp_path / "run"), *words]) == 0
     said = capsys.readouterr().out
-    assert "fitted to 200 training samples, scored on 60 held-out ones" in said
+    assert "fitted to 400 training samples, scored on 110 held-out ones" in said
     assert "the baselines" in said
     found = read(tmp_path / "run" / "eval" / "summary.json")
     assert found["svm"]["protocol"]["weights"] == weights

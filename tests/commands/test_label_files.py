@@ -13,7 +13,7 @@ from sao.data.dataset import Images
 from sao.training.run_folder import Run
 
 LABELLED, SAMPLES = 120, 200
-WORDS = ["--log.evaluate_every", "1", "--train.steps", "2"]
+WORDS = ["--log.evaluate_every", "1", "--train.steps", "2", "--log.evaluate_minutes", "5"]
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ def test_a_folder_of_jpegs_from_end_to_end(tmp_path):
     said, _ = sao(tmp_path / "train", "train", "--data", data, "--out", run, *SHORT)
     read, bad, chosen, first = said.splitlines()[:4]
     assert read == "data: 24 colour images of 8x8, 22 to train on, 2 held out, 2 classes"
-    assert bad.startswith("1 items could not be used: dark/broken.jpg: ")
+    assert bad.startswith("1 item could not be used: dark/broken.jpg: ")
     assert bad.endswith(f"; {run / 'skipped.tsv'} lists them")
     assert re.fullmatch(
         r"structural: 0\.\d\d M trained parameters, 2 steps of \d+ on cpu \(1 thread\); about 0m \d\ds on this machine "

@@ -16,7 +16,7 @@ def checked(wrong: int, by: int) -> float:
     """Of a file in whose images so many pixels of each are off."""
     found = IMAGES.copy()
     found.reshape(10, -1)[:, :wrong] += np.uint8(by)
-    whole = SimpleNamespace(expected=lambda latents: IMAGES[latents[:, 0].astype(int)], kind="generator")
+    whole = SimpleNamespace(expected=lambda latents: IMAGES[latents[:, 0].astype(int)], kind="generator", free_axes=(0,))
     return check(whole, lambda latents: found[latents[:, 0].astype(int)], LATENTS)  # pyright: ignore[reportArgumentType]
 
 
@@ -30,7 +30,7 @@ def test_a_few_pixels_off_by_one_are_rounding():
     images = np.zeros((10, 40, 40, 1), np.uint8)
     found = images.copy()
     found[:, 0, 0] = 1
-    whole = SimpleNamespace(expected=lambda latents: images[latents[:, 0].astype(int)], kind="generator")
+    whole = SimpleNamespace(expected=lambda latents: images[latents[:, 0].astype(int)], kind="generator", free_axes=(0,))
     assert check(whole, lambda latents: found[latents[:, 0].astype(int)], LATENTS) == 0  # pyright: ignore[reportArgumentType]
 
 

@@ -23,7 +23,7 @@ OUT = "left out: it does not fit into the {:g} minutes of this evaluation"
 @pytest.fixture(scope="module")
 def data() -> Dataset:
     digits = tiny.dataset()
-    return Dataset("digits", digits.train.select(np.arange(120)), digits.test.select(np.arange(60)))
+    return Dataset("digits", digits.train.select(np.arange(400)), digits.test.select(np.arange(110)))
 
 
 def summary(folder: Path, data: Dataset, minutes: str) -> dict[str, dict]:
@@ -53,7 +53,7 @@ def test_with_time_enough_nothing_is_left_out(minutes, announced, data, tmp_path
         assert found[f"{name}effective_rank"]["value"] == pytest.approx(rank, rel=1e-4)
     line = "evaluation    at most 10 minutes (log.evaluate_minutes); metrics that do not fit are left out and named"
     assert (line in said) == announced
-    assert not announced or said.index(line) < said.index("fitted to 120 training samples")
+    assert not announced or said.index(line) < said.index("fitted to 400 training samples")
 
 
 def test_without_time_every_metric_is_left_out_and_named(data, tmp_path, capsys):

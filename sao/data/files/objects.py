@@ -15,14 +15,13 @@ from sao.data.dataset import Images
 from sao.data.files.arrays import Arrays, from_arrays
 from sao.data.files.decode import ENDINGS
 from sao.data.files.images import PathList, read_images
-from sao.data.files.reading import Fit, Found, Readable, ReadOptions, Source, Splits
+from sao.data.files.reading import EMPTY, Fit, Found, Readable, ReadOptions, Source, Splits
 from sao.data.files.streams import Items, spooled
 from sao.data.split import HELD_OUT, LABEL_COLUMNS
 from sao.errors import InputError, printable
 
 IMAGE_COLUMNS = ("image", "img", "picture", "photo", "path", "file", "filename", "file_name", "image_path")
 IN_MEMORY = "an object in memory"  # stands in a run where a path would
-EMPTY = "there are no samples: give at least one"
 
 
 @dataclass(frozen=True)

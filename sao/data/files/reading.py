@@ -17,6 +17,7 @@ from sao.errors import InputError, printable
 
 FRAME = 2  # a whole frame is kept at so many times the size: a crop of a quarter of its area then still has all its pixels
 
+EMPTY = "there are no samples: give at least one"
 SHOWN = 3  # of the items that could not be used
 LEAVES, LINKED_FOLDER = "a link that leaves the folder", "a link to a folder; only links to files are followed"
 
@@ -119,6 +120,8 @@ class ReadOptions:
 
     def check(self, usable: int, skipped: Sequence[Skipped]) -> None:
         self.refuse(skipped)
+        if usable == 0 and not skipped:
+            raise InputError(EMPTY)
         if usable < self.minimum:
             raise InputError(
                 f"{self.where} has only {usable} usable samples{first_of(skipped)}: give at least {self.minimum},"
@@ -133,7 +136,8 @@ class ReadOptions:
 def skipped_said(skipped: Sequence[Skipped]) -> str:
     """How many items could not be used, and why the first of them could not."""
     named = "; ".join(f"{item.name}: {item.reason}" for item in skipped[:SHOWN])
-    return f"{len(skipped)} items could not be used: {named}{'; …' if len(skipped) > SHOWN else ''}"
+    items = "1 item" if len(skipped) == 1 else f"{len(skipped)} items"
+    return f"{items} could not be used: {named}{'; …' if len(skipped) > SHOWN else ''}"
 
 
 def links_said(where: str, skipped: Sequence[Skipped]) -> str | None:
