@@ -25,7 +25,9 @@ div { display: flex; flex-wrap: wrap; gap: .8rem; }
 figure { margin: 0; width: 128px; }
 img { display: block; width: 128px; height: 128px; border: 3px solid transparent; border-radius: 4px; }
 .keep img { border-color: #2a9d5c; }
-figcaption { font-size: .8rem; overflow-wrap: anywhere; }
+h1, figcaption { overflow-wrap: anywhere; }
+h1 { font-size: 1.4rem; }
+figcaption { font-size: .8rem; }
 """
 
 
