@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -146,10 +147,7 @@ def test_batchnorm_of_a_group_is_torchs_of_the_whole_batch(group, path, conditio
     shape = (BATCH, 3, 2, 2)
     images, weights, condition = rows(2, *shape), rows(3, *shape), rows(4, BATCH, 5)
 
-    def norm() -> BatchNorm:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return BatchNorm(3, 5 if conditioned else None).double()
+    begun = BatchNorm(3, 5 if conditioned else None).double()
 
     def one_part(own: slice, layer: Callable[[Tensor, Tensor], Tensor]):
         x = images[own].clone().requires_grad_()
@@ -157,7 +155,7 @@ def test_batchnorm_of_a_group_is_torchs_of_the_whole_batch(group, path, conditio
         (y.sin() * weights[own]).sum().backward()
         return y.detach(), x.grad
 
-    alone = norm()
+    alone = deepcopy(begun)
     running = alone.running_mean.clone(), alone.running_var.clone()
 
     def reference(x: Tensor, given: Tensor) -> Tensor:
@@ -169,7 +167,7 @@ def test_batchnorm_of_a_group_is_torchs_of_the_whole_batch(group, path, conditio
     gradients = [parameter.grad for parameter in alone.parameters()]
 
     def work():
-        layer = norm()
+        layer = deepcopy(begun)  # random weights drawn by threads at once would differ
         found = one_part(distributed.local_slice(BATCH), lambda x, given: layer(x, given if conditioned else None))
         return *found, [parameter.grad for parameter in layer.parameters()], layer.running_mean, layer.running_var
 
