@@ -12,6 +12,7 @@ from sao.config.schema import flat
 from sao.data.files.objects import IN_MEMORY, readable
 from sao.errors import InputError
 from sao.methods import ENCODERS, METHODS, AnyEncoderOptions, MethodOptions
+from sao.training.log import OnLog
 from sao.training.loop import Interrupted
 from sao.training.model import Model, load
 from sao.training.trainer import start
@@ -31,6 +32,7 @@ def train(
     encoder: str | AnyEncoderOptions | None = None,
     start_from: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    on_log: OnLog | None = None,
 ) -> Model:
     """Learn from data, write a run folder as `sao train` does, and return the model.
 
@@ -39,6 +41,8 @@ def train(
     the configuration by their dotted names, for example {"train.batch": 64}; the rest is chosen to fit the data.
     `method` and `encoder` are names, or options of a class of your own; those options are then not chosen for the data.
     `start_from` is a run folder, or the name of a model that comes with sao, whose weights and networks this run begins with.
+    `on_log` is called with each row of metrics.jsonl, a dict of the step and the metrics by their names there. An exception in
+    it stops the run as Ctrl-C does, with a checkpoint, and then reaches the caller. KeyboardInterrupt ends the training early.
     """
     named = isinstance(data, str | os.PathLike)
     if named and labels is not None:
@@ -53,7 +57,7 @@ def train(
         by_hand["train.start_from"] = os.fspath(start_from)
     config, taken = with_source_networks(load_preset("own", by_hand), by_hand.keys())
     with suppress(Interrupted, KeyboardInterrupt):  # what was learnt is kept
-        start(config, Path(out), overwrite, by_hand.keys() | taken, None if named else readable(data, labels))
+        start(config, Path(out), overwrite, by_hand.keys() | taken, None if named else readable(data, labels), on_log=on_log)
     return load(Path(out))
 
 
