@@ -31,3 +31,67 @@ def write(folder: Path, text: str = METHOD, name: str = "mine.py") -> Path:
     path = folder / name
     path.write_text(text)
     return path
+
+
+ENCODER = '''
+from typing import Literal
+
+import torch
+from torch import nn
+from pydantic import Field
+
+from sao.config.types import PositiveInt
+from sao.methods import AnyEncoderOptions
+
+
+class Options(AnyEncoderOptions):
+    """A plain network of torch."""
+
+    name: Literal["convnet"] = "convnet"
+    width: PositiveInt = Field(default=8, description="channels")
+    kind: Literal["plain", "batchnorm", "dropout", "mixes", "once", "tokens", "reverse"] = "plain"
+
+    def build(self, shape):
+        first = nn.Conv2d(shape[0], self.width, 3, stride=2, padding=1)
+        other = {
+            "plain": nn.Identity, "batchnorm": lambda: nn.BatchNorm2d(self.width), "dropout": nn.Dropout, "mixes": Mixes,
+            "once": lambda: Own(Once), "reverse": lambda: Own(Reverse), "tokens": lambda: nn.Flatten(2),
+        }
+        return nn.Sequential(first, nn.ELU(), other[self.kind]())
+
+
+class Mixes(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+class Own(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function.apply(x)
+
+
+class Reverse(torch.autograd.Function):
+    """Without a rule for forward mode."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0].cos()
+
+
+class Once(Reverse):
+    """Nor one for the second derivative."""
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0].cos()
+'''

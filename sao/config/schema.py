@@ -18,6 +18,7 @@ from sao.methods import ENCODERS, METHODS, AnyEncoderOptions, AnyMethod, Context
 from sao.methods.encoders import encoder_for_shape
 from sao.runtime.files import read_text, write_text
 
+TIMM = "timm:"
 FORMAT = 3  # of config.yaml; 2 was written by version 0.2, with other names of options
 
 
@@ -173,7 +174,7 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None,
     Overrides are what a person typed: FILE.py:NAME among them is imported. Nothing among the values is.
     """
     merged = _copied(values)
-    overrides = {key: outside.named(dotted.current_name(key), text) for key, text in (overrides or {}).items()}
+    overrides = _expanded(overrides or {})
     dotted.rename(merged)
     for kind in outside.BASES:
         outside.find_installed(kind, _name_in(merged.get(kind)))
@@ -185,6 +186,15 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None,
         return Config.model_validate(merged)
     except ValidationError as error:
         raise InputError(dotted.one_line(Config, error, origin)) from None
+
+
+def _expanded(overrides: Mapping[str, str]) -> dict[str, str]:
+    """What was typed with names from outside found, and timm:NAME in two options."""
+    found = {key: outside.named(dotted.current_name(key), text) for key, text in overrides.items()}
+    for key in ("encoder", "encoder.name"):
+        if found.get(key, "").startswith(TIMM):
+            found |= {"encoder.model": found[key].removeprefix(TIMM), key: TIMM.removesuffix(":")}
+    return found
 
 
 def _name_in(group: Any) -> Any:

@@ -93,7 +93,12 @@ class Structural(Adversarial):
     def __init__(self, options: Options, context: Context) -> None:
         local = Local(options.local_stage, options.local_size) if options.has_local else None
         discriminator = discriminator_for(
-            context.encoder, context.shape, options.embedding_size, options.spectral_normalisation, local
+            context.encoder,
+            context.shape,
+            options.embedding_size,
+            options.spectral_normalisation,
+            local,
+            jacobians=options.smoothness_weight > 0,
         )
         super().__init__(discriminator, options.generator.build(context.shape), options, context)
         self.options, self.power_steps = options, options.power_steps
