@@ -95,3 +95,13 @@ class Once(Reverse):
     def backward(ctx, gradient):
         return gradient * ctx.saved_tensors[0].cos()
 '''
+
+DATA = '''
+import numpy as np
+from sklearn.datasets import make_moons
+
+
+def moons():
+    """Two half circles, and which a point is of."""
+    return make_moons(60, noise=0.05, random_state=0)
+'''

@@ -104,12 +104,12 @@ def named(key: str, text: str) -> str:
             find_installed(kind, text)
         return text
     path, name = parts
-    found = code_files.import_file(path)
-    member = found.member(name)
+    known = code_files.IMPORTED.get(path)  # named by --code, wherever it is
+    found = known if known is not None and not os.path.exists(path) else code_files.import_file(path)
     if key == SOURCE:
-        if not callable(member):
-            raise InputError(f"{text} is no function: name one that returns the data")
+        found.function(name)
         return f"{found.path.name}:{name}"
+    member = found.member(name)
     if not isinstance(member, type) or not issubclass(member, BASES[kind]):
         raise InputError(f"{text} is no {kind}: its class must be derived from {BASES[kind].__name__}")
     return register(member)

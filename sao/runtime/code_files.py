@@ -7,9 +7,10 @@ import hashlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from sao.errors import CODE, InputError
@@ -26,6 +27,13 @@ class CodeFile:
         if not hasattr(self.module, name):
             raise InputError(f"{self.path} defines no {name}: name one of its classes or functions, {self.path.name}:NAME")
         return getattr(self.module, name)
+
+    def function(self, name: str) -> Callable[[], Any]:
+        """A function of the file itself: a run that is a stranger's must not choose among all that the file imports."""
+        found = self.member(name)
+        if not isinstance(found, FunctionType) or found.__module__ != self.module.__name__:
+            raise InputError(f"{self.path}:{name} is no function of that file: name one that returns the data")
+        return found
 
 
 IMPORTED: dict[str, CodeFile] = {}  # by file name

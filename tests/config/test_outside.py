@@ -160,3 +160,26 @@ def test_a_package_offers_a_method_by_an_entry_point(tmp_path, monkeypatch, caps
     assert main(["options", "scaled"]) == 0
     assert "--method.factor" in capsys.readouterr().out
     assert not CODE  # an installed package needs no file
+
+
+def test_data_comes_from_a_function_that_a_person_names(tmp_path, capsys):
+    source = f"{files.write(tmp_path, files.DATA)}:moons"
+    run, features = tmp_path / "run", tmp_path / "f.npz"
+    small = tiny.OPTIONS | {"encoder.width": "4", "method.embedding_size": "4", "method.generator.width": "4"}
+    words = [word for name, value in (small | {"train.steps": "2"}).items() for word in (f"--{name}", value)]
+    assert main(["train", "--data", source, *words, "--out", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "60 rows of 2 numbers, 54 to train on, 6 held out, 2 classes" in said
+    assert f"sao embed {run} mine.py:moons -o features.npz --code {tmp_path / 'mine.py'}" in said
+    stored = yaml.safe_load((run / "config.yaml").read_text())
+    assert stored["data"]["source"] == "mine.py:moons"
+    assert stored["outside"]["data"].keys() == {"file", "name", "sha256"}
+    outside.forget()
+    assert "add --code PATH/mine.py" in refused(capsys, "resume", run, "--train.steps", "3")
+    assert main(["resume", str(run), "--train.steps", "3", "--code", str(tmp_path / "mine.py")]) == 0
+    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("mine.py:moons", "mine.py:make_moons"))
+    code = ["--code", tmp_path / "mine.py"]  # names of its own file alone
+    assert "mine.py:make_moons is no function of that file" in refused(capsys, "resume", run, "--train.steps", "4", *code)
+    outside.forget()
+    assert main(["embed", str(run), source, "-o", str(features)]) == 0
+    assert len(np.load(features)["features"]) == 60
