@@ -6,6 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from sao.config import load_preset
 from sao.config.outside import register
 from sao.config.schema import flat
@@ -66,7 +68,10 @@ def _chosen(kind: str, chosen: str | MethodOptions | AnyEncoderOptions | None) -
     if chosen is None or isinstance(chosen, str):
         return {} if chosen is None else {kind: chosen}
     if not isinstance(chosen, MethodOptions if kind == "method" else AnyEncoderOptions):
-        raise InputError(f"{kind} must be a name, or options such as mine.Options(), got {chosen!r}")
+        again = ": a run builds its networks again, so give options that do" if isinstance(chosen, nn.Module) else ""
+        raise InputError(
+            f"{kind} must be a name, or options such as mine.Options(), got {type(chosen).__name__}{again}; see docs/extending.md"
+        )
     if type(chosen) not in (METHODS | ENCODERS).values():
         register(type(chosen))
     given = flat(chosen.model_dump(mode="json", exclude_unset=True, exclude={"name"}), f"{kind}.")

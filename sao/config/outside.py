@@ -100,6 +100,8 @@ def named(key: str, text: str) -> str:
     kind = key.removesuffix(".name")
     parts = code_files.split(text) if kind in BASES or key == SOURCE else None
     if parts is None:
+        if kind in BASES and text.endswith(".py"):
+            raise InputError(f"{text} is a file: name a class in it too, {text}:CLASS")
         if kind in BASES:
             find_installed(kind, text)
         return text

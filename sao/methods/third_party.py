@@ -2,6 +2,7 @@
 
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 from torch import nn
 
@@ -52,7 +53,7 @@ def timm_network(name: str, channels: int, size: int) -> nn.Module:
     if not timm.is_model(name.partition(".")[0]):
         raise InputError(f"timm {timm.__version__} has no network {name!r}: see timm.list_models()")
     about = get_pretrained_cfg(name)
-    sized = {"img_size": size} if about is not None and about.fixed_input_size else {}
+    sized: dict[str, Any] = {"img_size": size} if about is not None and about.fixed_input_size else {}
     try:
         return timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **sized)
     except (TypeError, ValueError, AssertionError) as error:

@@ -11,6 +11,7 @@ import tiny
 import yaml
 
 import sao
+from sao.benchmark.measure import peak_memory
 from sao.cli.main import main
 from sao.config import Config, load_preset, outside
 from sao.errors import CODE, InputError
@@ -142,6 +143,16 @@ def test_what_is_wrong_with_a_file_is_one_line(text, member, said, tmp_path, cap
     out = tmp_path / "run"
     assert said in refused(capsys, "train", "digits", "--method", f"{mine}:{member}", "--out", out)
     assert not out.exists()
+
+
+def test_a_file_without_a_class_is_one_line(tmp_path, capsys):
+    mine = files.write(tmp_path)
+    assert "name a class in it too" in refused(capsys, "train", "digits", "--method", mine, "--out", tmp_path / "run")
+
+
+def test_the_process_that_measures_memory_has_the_file_too(tmp_path):
+    config = load_preset("digits", SETTINGS | {"method": f"{files.write(tmp_path)}:Options"})
+    assert peak_memory(config, (1, 8, 8), 100, "ours") > 0
 
 
 def test_a_package_offers_a_method_by_an_entry_point(tmp_path, monkeypatch, capsys):

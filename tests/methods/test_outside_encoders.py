@@ -90,6 +90,12 @@ def test_a_network_that_gives_no_features_is_one_line(own):
         config("vicreg", encoder=own, encoder__kind="tokens").build_method((1, 8, 8), 100, None)
 
 
+def test_a_live_module_is_refused_with_what_to_give_instead(tmp_path):
+    with pytest.raises(InputError, match="got Sequential: a run builds its networks again, so give options that do"):
+        sao.train("digits", tmp_path / "run", encoder=torch.nn.Sequential())  # pyright: ignore[reportArgumentType]
+    assert not (tmp_path / "run").exists()
+
+
 def test_every_method_without_encoders_of_its_own_takes_timm():
     names = {name for name, options in METHODS.items() if options.encoders is None}
     assert {"structural", "vicreg", "simclr", "supervised"} <= names
