@@ -69,9 +69,7 @@ def _chosen(kind: str, chosen: str | MethodOptions | AnyEncoderOptions | None) -
         return {} if chosen is None else {kind: chosen}
     if not isinstance(chosen, MethodOptions if kind == "method" else AnyEncoderOptions):
         again = ": a run builds its networks again, so give options that do" if isinstance(chosen, nn.Module) else ""
-        raise InputError(
-            f"{kind} must be a name, or options such as mine.Options(), got {type(chosen).__name__}{again}; see docs/extending.md"
-        )
+        raise InputError(f"{kind} must be a name, or options such as mine.Options(), got {type(chosen).__name__}{again}")
     if type(chosen) not in (METHODS | ENCODERS).values():
         register(type(chosen))
     given = flat(chosen.model_dump(mode="json", exclude_unset=True, exclude={"name"}), f"{kind}.")

@@ -119,7 +119,7 @@ def named(key: str, text: str) -> str:
 
 def find_installed(kind: str, name: Any) -> None:
     """Register what an installed package offers by an entry point of the group sao.methods or sao.encoders."""
-    if name in MEMBERS[kind] or not isinstance(name, str):
+    if not isinstance(name, str) or name in MEMBERS[kind]:
         return
     for point in entry_points(group=f"sao.{kind}s", name=name):
         package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
@@ -159,7 +159,7 @@ def check(recorded: Any, values: Mapping[str, Any], run: str) -> None:
             continue
         file, name = (printable(str(record.get(key, "unknown"))) for key in ("file", "name"))
         now = _origin_of_data(group.get("source")) if kind == "data" else _origins.get(_member(kind, group.get("name")))
-        if now is None and kind == "data":  # needed by what reads the data alone
+        if now is None and (kind == "data" or str(group.get("name")) in OWN[kind]):  # only what reads the data needs its file
             continue
         if now is None:
             raise InputError(_missing(run, f"{kind} {group.get('name')}", file, name, record))

@@ -1,5 +1,6 @@
 """A method from outside the package is a method like any other; a run says which file it needs, and imports none by itself."""
 
+import shutil
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -68,6 +69,32 @@ def test_a_run_imports_nothing_by_itself(trained, tmp_path, capsys, monkeypatch)
     assert "scaled" not in METHODS
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["record", "no record"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"outside": 3},
+        {"outside": {"method": [1]}},
+        {"outside": {"method": {"file": 7, "name": ["x"]}}},
+        {"method": {"name": ["scaled"]}},
+        {"method": 3},
+        {"data": {"source": ["x"]}},
+    ],
+)
+def test_a_tampered_run_is_one_line(change, kept, trained, tmp_path, capsys):
+    run = shutil.copytree(trained / "run", tmp_path / "run")
+    stored = yaml.safe_load((run / "config.yaml").read_text())
+    if not kept:
+        del stored["outside"]
+    (run / "config.yaml").write_text(yaml.safe_dump(stored | change))
+    refused(capsys, "embed", run, "digits", "-o", tmp_path / "f.npz")
+
+
+def test_a_record_of_what_is_in_the_package_changes_nothing(trained, tmp_path):
+    values = {"method": {"name": "vicreg"}, "encoder": None}
+    outside.check({"method": {"file": "x.py"}, "encoder": {"file": "x.py"}, "other": 1}, values, "run")
+
+
 def test_a_changed_file_is_said_once_and_used(trained, tmp_path, capsys):
     other = files.write(tmp_path, files.METHOD + "\n# another version\n")
     assert main(["embed", str(trained / "run"), "digits", "-o", str(tmp_path / "f.npz"), "--code", str(other)]) == 0
@@ -76,8 +103,6 @@ def test_a_changed_file_is_said_once_and_used(trained, tmp_path, capsys):
 
 
 def test_resume_goes_on_with_the_file(trained, tmp_path, capsys):
-    import shutil
-
     run = shutil.copytree(trained / "run", tmp_path / "run")
     assert "mine.py:Options" in refused(capsys, "resume", run, "--train.steps", "6")
     assert main(["resume", str(run), "--train.steps", "6", "--code", str(trained / "mine.py")]) == 0

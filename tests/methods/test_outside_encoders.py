@@ -10,6 +10,7 @@ from sao.config import load_preset, outside
 from sao.errors import InputError
 from sao.methods import METHODS, Batch
 from sao.networks.any_module import ModuleEncoder
+from sao.training.validation import validate
 
 IMAGES = (3, 32, 32)
 
@@ -67,6 +68,8 @@ def test_what_a_discriminator_cannot_be_other_methods_take(kind, said, own):
     for name in ("vicreg", "random"):
         method = config(name, encoder=own, encoder__kind=kind).build_method((1, 8, 8), 100, None)
         assert method.features(torch.rand(3, 1, 8, 8)).shape == (3, 8)
+        found = validate(method, tiny.few())
+        assert ("eval/jacobian_norm_q50" in found) == (kind != "once")
 
 
 @pytest.mark.parametrize("kind", ["plain", "reverse"])
