@@ -135,15 +135,24 @@ def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:
     return method
 
 
-def fit(config: Config, dataset: Dataset, standardiser: dict[str, Any] | None = None, shown: bool = False) -> Model:
-    """A model that was trained in memory, without a folder; Ctrl-C ends the training early."""
+def fit(
+    config: Config,
+    dataset: Dataset,
+    standardiser: dict[str, Any] | None = None,
+    shown: bool = False,
+    on_log: OnLog | None = None,
+) -> Model:
+    """A model that was trained in memory, without a folder; Ctrl-C, or KeyboardInterrupt in `on_log`, ends it early."""
     config = with_other_runs(config)
     method, step = build(config, dataset), config.steps_for(len(dataset.train))
     config = begin(method, config, dataset.train.shape).config
+    log = Log(None, on_log=on_log)
     try:
-        train(None, config, dataset, method, Log(None), shown=shown)
+        train(None, config, dataset, method, log, shown=shown)
     except Interrupted as stop:
         step = stop.step
+    if log.failure is not None and not isinstance(log.failure, KeyboardInterrupt):
+        raise log.failure
     return Model(config, DataFacts.of(dataset, standardiser), method, step)
 
 
