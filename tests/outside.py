@@ -49,6 +49,7 @@ class Options(AnyEncoderOptions):
 
     name: Literal["convnet"] = "convnet"
     width: PositiveInt = Field(default=8, description="channels")
+    patch: PositiveInt = Field(default=1, description="as an encoder of the package calls another thing")
     kind: Literal["plain", "batchnorm", "dropout", "mixes", "once", "tokens", "reverse"] = "plain"
 
     def build(self, shape):

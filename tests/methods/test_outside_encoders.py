@@ -1,5 +1,6 @@
 """Networks of timm and of the reader's own as encoders: who takes which, and why not."""
 
+import numpy as np
 import outside as files
 import pytest
 import tiny
@@ -7,6 +8,8 @@ import torch
 
 import sao
 from sao.config import load_preset, outside
+from sao.config.auto import choose_options
+from sao.data.dataset import Images
 from sao.errors import InputError
 from sao.methods import METHODS, Batch
 from sao.networks.any_module import ModuleEncoder
@@ -79,7 +82,7 @@ def test_a_module_of_the_readers_own_is_regularised_without_forward_mode_too(kin
     model = sao.train("digits", tmp_path / "run", options=settings, encoder=own)
     assert isinstance(model.method.get_submodule("discriminator.encoder"), ModuleEncoder)
     assert model.config.encoder is not None
-    assert model.config.encoder.model_dump() == {"name": "convnet", "width": 8, "kind": kind}
+    assert model.config.encoder.model_dump() == {"name": "convnet", "width": 8, "patch": 1, "kind": kind}
     features = model.embed(tiny.dataset().test)
     outside.forget()
     with pytest.raises(InputError, match=r"mine\.py:Options \(encoder convnet\)"):
@@ -97,6 +100,19 @@ def test_a_live_module_is_refused_with_what_to_give_instead(tmp_path):
     with pytest.raises(InputError, match="got Sequential: a run builds its networks again, so give options that do"):
         sao.train("digits", tmp_path / "run", encoder=torch.nn.Sequential())  # pyright: ignore[reportArgumentType]
     assert not (tmp_path / "run").exists()
+
+
+def test_batchnorm_of_torch_trains_in_one_process(own, monkeypatch):
+    monkeypatch.setattr("sao.core.distributed.world_size", lambda: 2)
+    with pytest.raises(InputError, match="has BatchNorm2d, whose moments would be of one process's rows: train in one process"):
+        config("vicreg", encoder=own, encoder__kind="batchnorm").build_method((1, 8, 8), 100, None)
+
+
+def test_options_of_an_own_encoder_are_not_chosen_for_the_data(own):
+    images = Images(np.random.default_rng(0).integers(0, 256, (100, 32, 32, 3), dtype=np.uint8))
+    chosen, _ = choose_options(load_preset("own", {"encoder": own, "train.device": "cpu"}), images, {"encoder"})
+    assert chosen.encoder is not None
+    assert chosen.encoder.model_dump()["patch"] == 1
 
 
 def test_every_method_without_encoders_of_its_own_takes_timm():
