@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from sao.api import Model, load, train
+    from sao.api import Model, load, register, train
     from sao.estimator import StructuralEmbedding
 
-__all__ = ["Model", "StructuralEmbedding", "__version__", "load", "train"]
+__all__ = ["Model", "StructuralEmbedding", "__version__", "load", "register", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """Import torch and the rest when they are first asked for: `sao --help` should not wait for them."""
-    if name in ("Model", "load", "train"):
+    if name in ("Model", "load", "register", "train"):
         from sao import api
 
         return getattr(api, name)

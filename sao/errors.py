@@ -3,6 +3,8 @@
 import shlex
 from typing import Any
 
+CODE: list[str] = []  # Python files that the person named: a run that needs one is not opened without it
+
 
 class InputError(ValueError):
     """Bad input; the command line prints the message and exits with code 2."""
@@ -15,4 +17,5 @@ def printable(text: str) -> str:
 
 def typed(*words: Any) -> str:
     """A command of `sao` that a person can paste into a shell, whatever its paths are called."""
-    return shlex.join(["sao", *map(str, words)])
+    code = [word for path in CODE for word in ("--code", path)] if words[0] != "train" else []
+    return shlex.join(["sao", *map(str, words), *code])

@@ -33,6 +33,7 @@ from sao.runtime.files import own_path, read_json, write_text, written
 from sao.training import checkpoint
 from sao.training import model as models
 from sao.training.device import choose_device
+from sao.training.log import OnLog
 from sao.training.loop import Diverged
 from sao.training.model import Model, check_feature
 from sao.training.run_folder import DataFacts, Run
@@ -72,6 +73,9 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         The same integer gives the same model.
     verbose : bool, default=False
         Print what was chosen and why, and the progress.
+    on_log : callable or None, default=None
+        Called with each row of metrics, a dict of the step and the metrics. KeyboardInterrupt in it ends `fit` early; any other
+        exception ends it without a model. It is not saved.
 
     Attributes
     ----------
@@ -104,6 +108,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
+        on_log: OnLog | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.steps = steps
@@ -113,6 +118,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.on_log = on_log
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from X; y is ignored. Ctrl-C ends the training early and keeps what was learnt."""
@@ -181,7 +187,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         model = self.model_
         run = Run.create(Path(folder), model.config, model.facts, overwrite)
         checkpoint.save(run.checkpoints, model.method, model.step, keep=1)
-        parameters = self.get_params()
+        parameters = self.get_params() | {"on_log": None}
         if not isinstance(self.random_state, int | np.integer | None):  # a generator is no plain text; the seed it gave is
             parameters["random_state"] = model.config.seed
         names = [str(name) for name in getattr(self, "feature_names_in_", [])]
@@ -226,7 +232,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         stored = state.pop("_stored", None)
-        super().__setstate__(state)
+        super().__setstate__({"on_log": None} | state)  # version 0.2 had none
         if stored is not None:
             config, facts, tensors, step = stored
             rename(config, hint=False)  # a pickle may be of version 0.2
@@ -295,7 +301,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
             print(note)
         about = None if standardiser is None else standardiser.to_dict()
         try:
-            model = fit(config, Dataset(SOURCE, samples, samples), about, shown=bool(self.verbose))
+            model = fit(config, Dataset(SOURCE, samples, samples), about, bool(self.verbose), self.on_log)
         except Diverged as error:
             raise Diverged(error.step, error.what, LOWER) from None
         total = config.steps_for(len(samples))

@@ -220,6 +220,14 @@ def one_trajectory(name: str, folder: str) -> None:
         trajectory(name, Path(folder))
 
 
+def own_trajectory(file: str, name: str, folder: str) -> None:
+    """Of a method in a file of a reader's own."""
+    from sao.config.outside import use_file
+
+    use_file(file)
+    one_trajectory(name, folder)
+
+
 def _facts() -> dict[str, Any]:
     method, data = tiny.method(), tiny.dataset()
     counts = {}

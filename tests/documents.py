@@ -1,7 +1,7 @@
 """Run what a document says: its commands and its Python, in order, in a folder of its own, as a reader would type them.
 
-A fenced block names its language. `bash` and `python` are run, `diff` is applied to a copy of the package, `yaml` and `json`
-are parsed, `text` and `bibtex` are for the eye. A comment right above a block changes that:
+A fenced block names its language. `bash` and `python` are run, `yaml` and `json` are parsed, `text` and `bibtex` are for the
+eye. Python whose first line is `# NAME.py` is a file that the reader makes. A comment right above a block changes that:
 
     <!-- takes: minutes -->    a training is run with networks and steps that are next to nothing; Python is compiled only
     <!-- needs: network -->    not run: commands are parsed with their options and presets (also gpu, cluster)
@@ -11,13 +11,9 @@ Read briefly, every training is as short as that, and nothing is benchmarked.
 
 import ast
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +79,14 @@ def blocks(text: str) -> list[Block]:
     if start is not None:
         raise Wrong(f"line {start + 1}: the block does not end")
     return found
+
+
+def files(found: list[Block]) -> Iterator[tuple[str, str]]:
+    """Names and texts of the files that a reader makes."""
+    for block in found:
+        first, _, text = block.text.partition("\n")
+        if block.language == "python" and (name := re.fullmatch(r"# (\w+\.py)", first)):
+            yield name[1], text + "\n"
 
 
 def _marks(above: list[str]) -> dict[str, str]:
@@ -165,6 +169,9 @@ class Reader:
         actions[block.language](block)
 
     def _python(self, block: Block) -> None:
+        for name, text in files([block]):
+            Path(name).write_text(text, encoding="utf-8")
+            return
         code = compile(block.text, f"line {block.line}", "exec")
         if block.runs and not block.long:
             exec(code, self.names)
@@ -240,57 +247,6 @@ def check_target(words: list[str]) -> None:
             raise Wrong(f"the Makefile has no target {word}")
 
 
-def apply(diff: str, folder: Path) -> None:
-    """A small `patch`: every hunk's old lines must stand in the file exactly once, at any place."""
-    for part in re.split(r"(?m)^--- ", diff)[1:]:
-        header, *hunks = re.split(r"(?m)^@@.*\n", part)
-        old, new = (line.split()[0].split("/", 1) for line in header.replace("+++ ", "").splitlines()[:2])
-        target = folder / new[-1]
-        if old == ["", "dev/null"]:
-            content = "".join(row[1:] + "\n" for row in hunks[0].splitlines())
-            if target.exists() and target.read_text() != content:
-                raise Wrong(f"{new[-1]} is in the package, and not as the document shows it")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(content)
-            continue
-        text = target.read_text()
-        for hunk in hunks:
-            rows = hunk.splitlines()
-            before = "".join(row[1:] + "\n" for row in rows if not row.startswith("+"))
-            after = "".join(row[1:] + "\n" for row in rows if not row.startswith("-"))
-            if not before:  # lines that the document shows as they are
-                if after not in text:
-                    raise Wrong(f"{new[-1]} does not have these lines:\n{after}")
-                continue
-            if text.count(before) != 1:
-                raise Wrong(f"{new[-1]} has these lines {text.count(before)} times, not once:\n{before}")
-            text = text.replace(before, after)
-        target.write_text(text)
-
-
-def run_apart(document: Path, folder: Path, brief: bool = False) -> None:
-    """Read a document that changes the package: in a process of its own, with a copy of the package."""
-    copy = changed_package(document, folder)
-    (folder / "here").mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(copy)}
-    program = [sys.executable, str(Path(__file__)), str(document), *["brief"] * brief]
-    done = subprocess.run(program, cwd=folder / "here", env=environment, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Wrong(done.stderr[-3000:])
-
-
-def changed_package(document: Path, folder: Path) -> Path:
-    """A folder with a copy of the package to which every diff of a document was applied."""
-    import shutil
-
-    copy = folder / "copy"
-    shutil.copytree(ROOT / "sao", copy / "sao", ignore=shutil.ignore_patterns("__pycache__"))
-    for block in blocks(document.read_text(encoding="utf-8")):
-        if block.language == "diff":
-            apply(block.text, copy)
-    return copy
-
-
 def prepare(folder: Path) -> None:
     """What a reader is supposed to have: folders of photographs and of clothes, and a table."""
     import numpy as np
@@ -309,10 +265,3 @@ def prepare(folder: Path) -> None:
     rows = draws.normal(size=(60, 3))
     lines = ["height,width,weight", *(",".join(f"{value:.4f}" for value in row) for row in rows)]
     (folder / "table.csv").write_text("\n".join(lines) + "\n")
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("error")  # as pytest is told in pyproject.toml
-    warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch.*")
-    text = Path(sys.argv[1]).read_text()
-    Reader("brief" in sys.argv).read(re.sub(r"(?ms)^```diff\n.*?^```$", "```text\n```", text))

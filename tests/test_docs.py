@@ -1,15 +1,13 @@
 """README and docs say nothing that does not work: commands and code are run, names, options, links and files are looked up."""
 
-import os
 import pkgutil
 import re
-import subprocess
-import sys
 import tomllib
 from functools import cache
 from pathlib import Path
 
 import documents
+import extended
 import pytest
 from documents import ROOT, Reader, Wrong
 
@@ -40,26 +38,21 @@ def here(brief, tmp_path_factory):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=named)
-def test_every_block_of_a_document_runs(path, brief, here, tmp_path, monkeypatch):
+def test_every_block_of_a_document_runs(path, brief, here, monkeypatch):
     text = path.read_text(encoding="utf-8")
-    if "```diff" in text:
-        documents.run_apart(path, tmp_path, brief)
-        return
     monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend(here)  # as for Python in a shell
     monkeypatch.setenv("SAO_CACHE", str(here / "cache"))
     Reader(brief).read(text)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vicreg", "nonsaturating"])
-def test_a_method_that_a_document_adds_is_a_method_like_any_other(name, tmp_path):
+@pytest.mark.parametrize("name", ["barlow.py", "nonsaturating.py"])
+def test_a_method_of_a_document_is_a_method_like_any_other(name, tmp_path):
     """It is killed, resumed, evaluated, and run in two processes."""
-    copy = documents.changed_package(ROOT / "docs" / "extending.md", tmp_path)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(copy), str(ROOT / "tests")])}
-    program = [sys.executable, str(ROOT / "tests" / "extended.py"), name, str(tmp_path / "runs")]
-    # Not from the root of the project: processes that are started look in the current folder first.
-    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    text = dict(documents.files(documents.blocks((ROOT / "docs" / "extending.md").read_text(encoding="utf-8"))))[name]
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    extended.check(tmp_path / name, tmp_path)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=named)
@@ -237,13 +230,3 @@ def test_the_reader_accepts_what_works(text):
 def test_names_that_are_not_there_are_noticed(code):
     with pytest.raises((AssertionError, AttributeError)):
         check_code(code)
-
-
-def test_a_diff_is_applied_where_its_lines_stand_exactly_once(tmp_path):
-    (tmp_path / "a.py").write_text("one\ntwo\nthree\ntwo\n")
-    documents.apply("--- a/a.py\n+++ b/a.py\n@@\n one\n-two\n+2\n three\n--- /dev/null\n+++ b/new/b.py\n@@\n+first\n", tmp_path)
-    assert (tmp_path / "a.py").read_text() == "one\n2\nthree\ntwo\n"
-    assert (tmp_path / "new" / "b.py").read_text() == "first\n"
-    for wrong in (" four\n+4\n", "-three\n-three\n"):
-        with pytest.raises(Wrong, match="0 times"):
-            documents.apply(f"--- a/a.py\n+++ b/a.py\n@@\n{wrong}", tmp_path)

@@ -41,6 +41,7 @@ from sao.training.loop import Diverged
 ROWS, LABELS = (np.asarray(part) for part in make_blobs(60, 4, centers=3, random_state=1)[:2])
 DIGITS: Any = load_digits()
 PIXELS = np.round(DIGITS.images[:40] * (255 / 16)).astype(np.uint8)
+SMALL_TABLE = {"encoder.width": 8, "method.generator.width": 8, "method.embedding_size": 8}
 SMALL = {"encoder.widths": [8, 16], "method.generator.width": 8}
 
 
@@ -291,6 +292,27 @@ def test_ctrl_c_keeps_what_was_learnt(monkeypatch, owner, name):
     assert adjusted_rand_score(estimator.labels_, LABELS) > 0.5
     assert np.isfinite(estimator.sample(2)).all()
     assert estimator.set_params(steps=1).fit(ROWS).n_steps_ == 1
+
+
+def test_on_log_gets_rows_and_ends_fit(tmp_path):
+    rows: list[dict] = []
+    options = SMALL_TABLE | {"log.every": 2}
+    fitted = StructuralEmbedding(3, steps=6, random_state=0, options=options, on_log=rows.append).fit(ROWS)
+    assert [row["step"] for row in rows] == [2, 4, 6]
+    assert "discriminator/distance" in rows[0]
+    fitted.save(tmp_path / "kept")
+    assert StructuralEmbedding.load(tmp_path / "kept").on_log is None
+
+    def stop(error: BaseException):
+        def on_log(row: dict) -> None:
+            raise error
+
+        return StructuralEmbedding(3, steps=6, random_state=0, options=options, on_log=on_log)
+
+    with pytest.warns(UserWarning, match="interrupted after 2 of 6 steps"):
+        assert stop(KeyboardInterrupt()).fit(ROWS).n_steps_ == 2
+    with pytest.raises(KeyError):
+        stop(KeyError("mine")).fit(ROWS)
 
 
 def test_verbose_says_what_was_chosen_and_how_far_it_is(capsys):

@@ -69,7 +69,8 @@ METHODS = {
     "dino": {**RESNET, **HEAD, "method.outputs": "12", "method.frozen_epochs": "0.02"},
     "supervised": RESNET,
     "random": RESNET,
-    "nonsaturating": {**RESNET, **GAN},  # of docs/extending.md
+    "nonsaturating": {**RESNET, **GAN},  # of docs/extending.md, as the next
+    "barlow_twins": {**RESNET, "method.projection_size": "16"},
 }
 OPTIONS = {
     "train.batch": "16",

@@ -86,7 +86,7 @@ class Literal(structural.Structural):
 def has_literal(config: Config) -> bool:
     """Whether there is a literal arrangement: of the paper's method with a penalty and one power iteration."""
     options = config.method
-    if not isinstance(options, structural.Options) or options.has_local or options.cluster_warmup > 0:
+    if type(options) is not structural.Options or options.has_local or options.cluster_warmup > 0:
         return False
     return options.smoothness_weight > 0 and options.power_steps == 1
 

@@ -18,8 +18,9 @@ from torch.utils.flop_counter import flop_registry
 from sao.benchmark.literal import literal
 from sao.config import Config
 from sao.config import build as build_config
+from sao.config.outside import use_file
 from sao.core.memory_bank import MemoryBank
-from sao.errors import InputError
+from sao.errors import CODE, InputError
 from sao.methods import Batch, Method
 from sao.runtime import machine
 from sao.training.device import set_threads
@@ -152,6 +153,7 @@ def ceiling(method: Method, inputs: Tensor, seconds: float = 2.0) -> dict[str, f
 def peak_memory(config: Config, shape: tuple[int, ...], samples: int, arrangement: str) -> float:
     """Peak resident gigabytes of a process of its own that makes two steps."""
     request = {"config": config.model_dump(mode="json"), "shape": shape, "samples": samples, "arrangement": arrangement}
+    request |= {"code": CODE}  # files that the person named
     command = [sys.executable, "-m", "sao.benchmark.measure"]
     done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True)
     if done.returncode != 0:
@@ -163,6 +165,8 @@ def peak_memory(config: Config, shape: tuple[int, ...], samples: int, arrangemen
 def _answer_peak_memory() -> None:
     """In that process: the request is read from standard input, the answer written to output."""
     request = json.load(sys.stdin)
+    for path in request["code"]:
+        use_file(path)
     config, shape = build_config(request["config"]), tuple(request["shape"])
     set_threads(config.train.threads)
     method = build(config, shape, request["samples"], request["arrangement"])

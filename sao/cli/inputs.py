@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from sao.config.outside import named as named_source
 from sao.data import named
 from sao.data.dataset import Dataset, Images, Samples, Standardiser, joined
 from sao.data.files.open import Opened, data_exists, open_data, open_for_embedding, open_path
@@ -33,6 +34,7 @@ def open_with_splits(model: Model, data: str) -> tuple[Samples, list[str] | None
         train, test = opened.dataset.train, opened.dataset.test
         names = [f"train {i}" for i in range(len(train))] + [f"test {i}" for i in range(len(test))]
         return replace(joined(train, test), names=names), ["train"] * len(train) + ["test"] * len(test)
+    data = named_source("data.source", data)
     check_there(data)
     samples, skipped, notes = open_for_embedding(
         data,
@@ -70,6 +72,7 @@ def open_split_for(model: Model, data: str) -> Opened:
     """
     if data in named.NAMES:
         return _named(model, data)
+    data = named_source("data.source", data)
     check_there(data)
     config = model.config
     return open_path(

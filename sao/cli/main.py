@@ -50,6 +50,12 @@ def build_parser() -> Parser:
     def command(name: str, summary: str, options: bool = False) -> Parser:
         added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         added.set_defaults(takes_options=options, computes=True)
+        added.add_argument(
+            "--code",
+            metavar="FILE.py",
+            action="append",
+            help="a file of your own with a method, an encoder or data",
+        )
         if options:
             added.epilog = (
                 "Every option of the configuration is a flag too, for example --train.batch 64. `sao options` lists them, "
@@ -335,6 +341,11 @@ def main(arguments: list[str] | None = None) -> int:
             name = f"sao {parsed.command}"
             raise InputError(f"{name} does not take {wrong}{near}; `{name} --help` shows what it takes")
         parsed.options = options
+        if parsed.code:
+            from sao.config.outside import use_file
+
+            for path in parsed.code:
+                use_file(path)
         if parsed.computes:
             choose_how_threads_wait()
         return importlib.import_module(f"sao.cli.{parsed.command}").run(parsed) or 0

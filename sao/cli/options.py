@@ -17,12 +17,17 @@ def run(arguments: Namespace) -> None:
 
 def _lines(group: str | None) -> Iterator[str]:
     from sao.config import Config
+    from sao.config.outside import find_all_installed, register
     from sao.config.overrides import every_option, nearest
     from sao.methods import ENCODERS, METHODS
+    from sao.runtime.code_files import import_file, split
 
+    find_all_installed()
     if group is None:
         yield from _overview()
         return
+    if (typed := split(group)) is not None:
+        group = register(import_file(typed[0]).member(typed[1]))
     word = group.removeprefix("--").removesuffix(".").removeprefix("method.name=").replace("-", "_")
     for kind, members in (("method", METHODS), ("encoder", ENCODERS)):
         if word in (f"{kind}.{name}" for name in members):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from sao import config as configuration
 from sao.cli.output import exit_code
-from sao.config import Config
+from sao.config import Config, outside
 from sao.errors import InputError
 from sao.models import run_folder
 from sao.training.run_folder import Run
@@ -24,7 +24,8 @@ def run(arguments: Namespace) -> int:
     with processes.joined(config.train.device, config.train.timeout_seconds):
         from sao.training.trainer import resume
 
-        return exit_code(lambda: resume(run.folder, arguments.source, config))
+        source = None if arguments.source is None else outside.named(outside.SOURCE, arguments.source)
+        return exit_code(lambda: resume(run.folder, source, config))
 
 
 def changed_config(config: Config, options: Mapping[str, str]) -> Config:

@@ -25,7 +25,7 @@ def run(arguments: Namespace) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"{target} exists and is not an empty folder: choose another -o")
     import sao
-    from sao.export.ship import card_of, check_no_paths, shared_config, write_copy
+    from sao.export.ship import card_of, check_no_paths, needs, shared_config, write_copy
     from sao.models import run_folder
     from sao.training.run_folder import Run
 
@@ -48,6 +48,8 @@ def run(arguments: Namespace) -> None:
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"step {model.step} of {run.folder} for {', '.join(kept)} in {target}, {size / 1e6:.2f} MB")
     print(f"agrees with the run on {CHECKED} samples: the largest difference is {difference:.1e} of the largest value")
+    for line in needs(config):
+        print(f"needs {line}")
     print(f"look at       {target / 'README.md'}")
 
 

@@ -13,7 +13,7 @@ from sao.core import distributed
 from sao.core.random import generator
 from sao.data.dataset import Dataset, Images, Samples
 from sao.errors import InputError
-from sao.methods.encoders import ResNetOptions
+from sao.methods.encoders import KNOWN, ResNetOptions
 from sao.training.cost import memory_of, step_cost
 from sao.training.device import choose_device
 from sao.training.log import clock
@@ -46,6 +46,8 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     if values["encoder"] is None and (encoder := config.usual_encoder(samples.shape)) is not None:
         values["encoder"] = encoder.model_dump(mode="json")  # to choose its sizes it must have a name
     known = set(option_names(Config, values))
+    if config.encoder is not None and not isinstance(config.encoder, KNOWN):  # the sizes below are of encoders of the package
+        known = {name for name in known if not name.startswith("encoder.")}
     reasons: list[str] = []
 
     def choose(reason: str, options: dict[str, Any]) -> None:

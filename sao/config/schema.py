@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, Union
 
 import torch
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from sao.config import outside
 from sao.config import overrides as dotted
 from sao.config.presets import preset_text
 from sao.config.types import Fraction, Int, NonNegativeInt, PositiveFloat, PositiveInt, Strict
@@ -17,6 +18,7 @@ from sao.methods import ENCODERS, METHODS, AnyEncoderOptions, AnyMethod, Context
 from sao.methods.encoders import encoder_for_shape
 from sao.runtime.files import read_text, write_text
 
+TIMM = "timm:"
 FORMAT = 3  # of config.yaml; 2 was written by version 0.2, with other names of options
 
 
@@ -147,10 +149,18 @@ class Config(Strict):
 
     def by_name(self) -> dict[str, Any]:
         """Every option by its dotted name, in values that JSON holds."""
-        return dict(_flat(self.model_dump(mode="json")))
+        return dict(flat(self.model_dump(mode="json")))
 
     def _steps_per_epoch(self, samples: int) -> int:
         return max(1, samples // self.train.batch)
+
+
+def rebuild() -> None:
+    """Let `Config` take every method and encoder that is listed by now; those of outside are added while a program runs."""
+    encoder = Annotated[Union[tuple(ENCODERS.values())], Field(discriminator="name")]  # noqa: UP007
+    Config.model_fields["method"].annotation = Union[tuple(METHODS.values())]  # pyright: ignore  # noqa: UP007
+    Config.model_fields["encoder"].annotation = encoder | None  # pyright: ignore
+    Config.model_rebuild(force=True)
 
 
 def load_preset(name: str, overrides: Mapping[str, str] | None = None) -> Config:
@@ -159,9 +169,15 @@ def load_preset(name: str, overrides: Mapping[str, str] | None = None) -> Config
 
 
 def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None, origin: str = "config") -> Config:
-    """Validate nested values; an error is one line with the key. For another method only what both methods have stays."""
-    merged, overrides = _copied(values), overrides or {}
+    """Validate nested values; an error is one line with the key. For another method only what both methods have stays.
+
+    Overrides are what a person typed: FILE.py:NAME among them is imported. Nothing among the values is.
+    """
+    merged = _copied(values)
+    overrides = _expanded(overrides or {})
     dotted.rename(merged)
+    for kind in outside.BASES:
+        outside.find_installed(kind, _name_in(merged.get(kind)))
     for key in sorted(overrides, key=lambda key: "." in key.removesuffix(".name")):  # names before their options
         dotted.set_option(Config, merged, key, overrides[key])
     if "method" in overrides and not any(key.startswith("encoder") for key in overrides):
@@ -170,6 +186,19 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None,
         return Config.model_validate(merged)
     except ValidationError as error:
         raise InputError(dotted.one_line(Config, error, origin)) from None
+
+
+def _expanded(overrides: Mapping[str, str]) -> dict[str, str]:
+    """What was typed with names from outside found, and timm:NAME in two options."""
+    found = {key: outside.named(dotted.current_name(key), text) for key, text in overrides.items()}
+    for key in ("encoder", "encoder.name"):
+        if found.get(key, "").startswith(TIMM):
+            found |= {"encoder.model": found[key].removeprefix(TIMM), key: TIMM.removesuffix(":")}
+    return found
+
+
+def _name_in(group: Any) -> Any:
+    return group.get("name") if isinstance(group, dict) else None
 
 
 def _drop_unusable_encoder(values: dict[str, Any]) -> None:
@@ -181,7 +210,8 @@ def _drop_unusable_encoder(values: dict[str, Any]) -> None:
 
 
 def save(config: Config, path: Path) -> None:
-    values = {"format": FORMAT, **config.model_dump(mode="json")}
+    needed = outside.records(config)
+    values = {"format": FORMAT, **({"outside": needed} if needed else {}), **config.model_dump(mode="json")}
     write_text(path, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 
@@ -199,13 +229,15 @@ def load(path: Path) -> Config:
         dotted.rename(values, hint=False)  # nobody typed them
     elif written != FORMAT:
         raise InputError(f"{path} has format {written!r}, and this version of sao reads format {FORMAT}")
+    outside.check(values.pop("outside", None), values, str(path.parent))
     return build(values, origin=str(path))
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested options by their dotted names."""
     for key, value in values.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
 

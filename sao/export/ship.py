@@ -7,7 +7,7 @@ from typing import Any
 
 from sao import __version__
 from sao import config as configuration
-from sao.config import Config, Data, Train, load_preset
+from sao.config import Config, Data, Train, load_preset, outside
 from sao.config.presets import preset_names
 from sao.data.named import NAMES
 from sao.errors import InputError, typed
@@ -90,9 +90,29 @@ def card_of(run: Run, model: Model, config: Config, licence: str) -> str:
         f"- data: {DATA.get(config.data.source, facts.name)}; {facts.samples} training samples of {shape}, labels not seen",
         f"- command: `{command_of(config)}`",
         f"- licence of the weights: {licence}",
+        *(f"- needs: {line}" for line in needs(config)),
         "",
     ]
     return "\n".join([*lines, *_numbers(run, model.step)]) + "\n"
+
+
+def needs(config: Config) -> list[str]:
+    """What whoever gets the copy must have beside it: code from outside the package is not copied."""
+    found = []
+    for kind, record in outside.records(config).items():
+        what = f"{kind} {getattr(config, kind).name}"
+        if kind == "data":
+            continue  # only training reads it
+        if "package" in record:
+            found.append(f"{what} of the package {record['package']}")
+        elif "file" in record:
+            found.append(
+                f"{record['file']} (class {record['name']}, sha256 {record['sha256']}) for {what}: give the file along; "
+                f"commands take it as --code {record['file']}"
+            )
+        else:
+            found.append(f"the class {record['name']} for {what}, which was in no file")
+    return found
 
 
 def command_of(config: Config) -> str:
@@ -105,7 +125,7 @@ def command_of(config: Config) -> str:
             continue
         found.append((name, {key: own.get(key) for key in sorted(own | other) if own.get(key) != other.get(key)}))
     if not found:
-        return typed("train", "--data", config.data.source, "--method", config.method.name)
+        return typed("train", "--data", config.data.source, "--method", outside.origin_of(config.method) or config.method.name)
     name, changes = min(found, key=lambda one: len(one[1]))
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in changes.items()}
     words = [word for key, text in texts.items() for word in (f"--{key}", text)]

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from sao.methods.base import Context
-from sao.methods.encoders import BigGANOptions
+from sao.methods.encoders import BigGANOptions, encoder_for
 from sao.methods.gan import AdversarialOptions
 from sao.methods.hinge import HingeGAN
 from sao.networks import Discriminator, ScoreHead
@@ -16,6 +16,6 @@ class Options(AdversarialOptions):
     encoders: ClassVar[tuple[str, ...] | None] = ("biggan",)
 
     def build(self, context: Context) -> HingeGAN:
-        encoder = (context.encoder or BigGANOptions()).build(context.shape)
+        encoder = encoder_for(context.encoder or BigGANOptions(), context.shape)
         discriminator = Discriminator(encoder, ScoreHead(encoder.feature_size))
         return HingeGAN(discriminator, self.generator.build(context.shape), self, context)

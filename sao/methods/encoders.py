@@ -1,5 +1,6 @@
 """Networks as options: which encoder reads the samples, and which generator makes them."""
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol, Self
@@ -13,9 +14,10 @@ from torch.nn import functional as F
 from sao.config.types import Decay, Depth, Int, PositiveInt, Strict
 from sao.core import distributed
 from sao.core import random as randomness
+from sao.core.jacobian import outputs_and_norms
 from sao.errors import InputError
 from sao.evaluation.patches import Patches, random_patches
-from sao.methods.third_party import import_unet, transformer_block
+from sao.methods.third_party import import_unet, timm_network, transformer_block
 from sao.networks import (
     BigGANEncoder,
     Discriminator,
@@ -29,6 +31,7 @@ from sao.networks import (
     VectorGenerator,
     resnet_stages,
 )
+from sao.networks.any_module import ModuleEncoder, mixing_layer, random_layer
 from sao.networks.resnet import StagedEncoder
 from sao.networks.spectral import normalise_spectrally
 from sao.networks.unet import UNet
@@ -44,8 +47,8 @@ class AnyEncoderOptions(Strict, ABC):
     general: ClassVar[bool] = True  # whether a method may use it that asks for no encoder in particular
 
     @abstractmethod
-    def build(self, shape: Shape) -> Encoder:
-        """The encoder for samples of a shape: (c, h, w) images or (d,) vectors."""
+    def build(self, shape: Shape) -> nn.Module:
+        """The network for samples of a shape: (c, h, w) images or (d,) vectors; an `Encoder`, or any other module."""
 
 
 class ResNetOptions(AnyEncoderOptions):
@@ -181,12 +184,26 @@ class UNetOptions(AnyEncoderOptions):
         return UNet(network)
 
 
+class TimmOptions(AnyEncoderOptions):
+    """A network of timm with fresh weights: --encoder timm:NAME."""
+
+    name: Literal["timm"] = "timm"
+    model: Annotated[str, Field(min_length=1)] = Field(
+        default="convnext_atto", description="its name in timm.list_models(); weights are never downloaded"
+    )
+
+    def build(self, shape: Shape) -> nn.Module:
+        channels, size = image_shape(shape, f"timm:{self.model}")
+        return timm_network(self.model, channels, size)
+
+
 EncoderOptions = Annotated[
     ResNetOptions
     | PerceptronOptions
     | BigGANOptions
     | ViTOptions
-    | UNetOptions,
+    | UNetOptions
+    | TimmOptions,
     Field(discriminator="name"),
 ]  # fmt: skip
 
@@ -208,9 +225,63 @@ class GeneratorOptions(Strict):
         return Generator(size, channels, self.width, self.depth, self.latent_size, self.falling)
 
 
-def encoder_for(options: EncoderOptions | None, shape: Shape) -> Encoder:
+KNOWN = (ResNetOptions, PerceptronOptions, BigGANOptions, ViTOptions, UNetOptions)  # their networks need no trial
+
+
+def encoder_for(options: AnyEncoderOptions | None, shape: Shape) -> Encoder:
     """The encoder that was asked for, or the usual one for samples of a shape."""
-    return (options or encoder_for_shape(shape)).build(shape)
+    options = options or encoder_for_shape(shape)
+    network = options.build(shape)
+    if isinstance(options, KNOWN):
+        assert isinstance(network, Encoder)
+        return network
+    mixing = mixing_layer(network)
+    if mixing is not None and distributed.world_size() > 1:
+        raise InputError(f"{_called(options)} has {mixing}, whose moments would be of one process's rows: train in one process")
+    try:
+        return network if isinstance(network, Encoder) else ModuleEncoder(network, shape)
+    except Exception as error:
+        if is_meta(network):  # it cannot be tried without values: who builds it so builds it again
+            raise
+        sides = "x".join(map(str, shape))
+        raise InputError(f"{_called(options)} does not take samples of {sides}: {str(error).splitlines()[0]}") from None
+
+
+def _called(options: AnyEncoderOptions) -> str:
+    return f"encoder timm:{options.model}" if isinstance(options, TimmOptions) else f"encoder {options.name}"
+
+
+def is_meta(network: nn.Module) -> bool:
+    return any(tensor.is_meta for tensor in network.parameters())
+
+
+def check_discriminator(encoder: Encoder, options: AnyEncoderOptions, shape: Shape, jacobians: bool) -> None:
+    """Refuse a network whose samples interact or that draws at random; with `jacobians`, one that lacks the derivatives."""
+    refused = f"{_called(options)} cannot be the discriminator's"
+    advice = "choose another encoder, or a --method without a discriminator"
+    if (layer := mixing_layer(encoder)) is not None:
+        raise InputError(
+            f"{refused}: with {layer} samples of a batch interact, and each needs a Jacobian of its own; "
+            f"use GroupNorm or LayerNorm (timm:convnext_atto has it), or {advice}"
+        )
+    if (layer := random_layer(encoder)) is not None:
+        raise InputError(f"{refused}: {layer} draws at random, and a Jacobian is one of a fixed function; set it to 0")
+    if is_meta(encoder):
+        return
+    network = copy.deepcopy(encoder).train()
+    inputs = torch.randn(3, *shape, generator=randomness.generator(0, "trial"))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        together, alone = network(inputs)[:1], network(inputs[:1])
+    if not (together - alone).abs().max() <= 1e-3 * together.abs().max().clamp_min(1e-3):  # NaN is no agreement
+        raise InputError(f"{refused}: what it makes of a sample depends on the other samples, or on chance; {advice}")
+    if not jacobians:
+        return
+    try:
+        _, norms = outputs_and_norms.unchecked(network, inputs)
+        norms.sum().backward()
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{refused}: the norm of its Jacobian cannot be differentiated ({reason}); {advice}") from None
 
 
 def encoder_for_shape(shape: Shape) -> ResNetOptions | PerceptronOptions:
@@ -225,17 +296,21 @@ class Local(NamedTuple):
 
 
 def discriminator_for(
-    options: EncoderOptions | None,
+    options: AnyEncoderOptions | None,
     shape: Shape,
     embedding_size: int,
     spectral_normalisation: bool,
     local: Local | None = None,
+    jacobians: bool = True,
 ) -> Discriminator:
+    """A network from outside is tried first; `jacobians` says whether their norms will be asked for."""
     if isinstance(options, ResNetOptions) and options.norm == "batch":
         raise InputError("a discriminator's samples must not interact, and with encoder.norm batch they do: set it to group")
     if spectral_normalisation and isinstance(options, ResNetOptions) and options.start == "patches":
         raise InputError("method.spectral_normalisation rescales the filters of encoder.start patches: choose one of the two")
     encoder = encoder_for(options, shape)
+    if options is not None and not isinstance(options, KNOWN):
+        check_discriminator(encoder, options, shape, jacobians)
     head = EmbeddingHead(encoder.feature_size, embedding_size)
     discriminator = Discriminator(encoder, head)
     if local is not None:

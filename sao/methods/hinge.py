@@ -27,7 +27,9 @@ class Options(AdversarialOptions):
     spectral_normalisation: bool = Field(default=False, description="divide D's weights by their spectral norms")
 
     def build(self, context: Context) -> "HingeGAN":
-        discriminator = discriminator_for(context.encoder, context.shape, 1, self.spectral_normalisation)
+        discriminator = discriminator_for(
+            context.encoder, context.shape, 1, self.spectral_normalisation, jacobians=self.smoothness_weight > 0
+        )
         smoothness = self.smoothness_weight, self.lipschitz, self.smooth_every
         return HingeGAN(discriminator, self.generator.build(context.shape), self, context, *smoothness)
 

@@ -93,7 +93,12 @@ class Structural(Adversarial):
     def __init__(self, options: Options, context: Context) -> None:
         local = Local(options.local_stage, options.local_size) if options.has_local else None
         discriminator = discriminator_for(
-            context.encoder, context.shape, options.embedding_size, options.spectral_normalisation, local
+            context.encoder,
+            context.shape,
+            options.embedding_size,
+            options.spectral_normalisation,
+            local,
+            jacobians=options.smoothness_weight > 0,
         )
         super().__init__(discriminator, options.generator.build(context.shape), options, context)
         self.options, self.power_steps = options, options.power_steps
@@ -108,7 +113,7 @@ class Structural(Adversarial):
         """−d + λ_c (sim_fake − sim_real) + λ_s (smoothness + λ_h norm_hinge), and local terms; logged without `lazy`."""
         options, cluster_weight = self.options, self._cluster_weight(step)
         real_z, fake_z = F.normalize(real.embeddings), F.normalize(fake.embeddings)
-        losses = {"distance": -self._distance(real_z, fake_z)}
+        losses = {"distance": -self.distance(real_z, fake_z)}
         if self.bank is not None:
             pool = self._pool(real_z, real.keys)
             real_similarity = self._similarity(real_z, real.keys, pool, skip_first=True)
@@ -128,7 +133,7 @@ class Structural(Adversarial):
     def generator_losses(self, real: Side, fake: Side, step: int) -> Scalars:
         """d − λ_c sim_fake, and the same for local embeddings."""
         real_z, fake_z = F.normalize(real.embeddings), F.normalize(fake.embeddings)
-        losses = {"distance": self._distance(real_z, fake_z)}
+        losses = {"distance": self.distance(real_z, fake_z)}
         if self.bank is not None:
             pool = self._pool(real_z, real.keys)
             similarity = self._similarity(fake_z, fake.keys, pool, skip_first=self.options.skip_first_fake)
@@ -174,7 +179,8 @@ class Structural(Adversarial):
         options = self.options
         return {"covariance": options.covariance, "centre": options.centre, "epsilon": options.epsilon}
 
-    def _distance(self, real: Tensor, fake: Tensor) -> Tensor:
+    def distance(self, real: Tensor, fake: Tensor) -> Tensor:
+        """d of two sets of unit embeddings, which D maximises and G minimises."""
         measure = objectives.jensen_shannon if self.options.distance == "jensen_shannon" else objectives.bhattacharyya
         return measure.unchecked(real, fake, **self._gaussian)
 
@@ -190,7 +196,7 @@ class Structural(Adversarial):
             return losses
         real_z, fake_z = F.normalize(real.local, dim=2), F.normalize(fake.local, dim=2)
         if options.local_weight > 0:
-            losses["local_distance"] = -options.local_weight * self._distance(real_z.flatten(0, 1), fake_z.flatten(0, 1))
+            losses["local_distance"] = -options.local_weight * self.distance(real_z.flatten(0, 1), fake_z.flatten(0, 1))
         if options.local_cluster_weight > 0:
             weight = options.local_cluster_weight
             real_z, fake_z = self._some_positions("real", real_z, step), self._some_positions("generated", fake_z, step)

@@ -2,6 +2,7 @@
 
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 from torch import nn
 
@@ -39,3 +40,22 @@ def transformer_block() -> MakeBlock:
         raise InputError("encoder vit needs timm: pip install 'sao[baselines]'") from None
     norm = partial(nn.LayerNorm, eps=EPSILON)
     return partial(Block, mlp_ratio=4, qkv_bias=True, norm_layer=norm)  # pyright: ignore[reportArgumentType]
+
+
+def timm_network(name: str, channels: int, size: int) -> nn.Module:
+    """A network of timm without its classifier and with fresh weights; nothing is downloaded."""
+    try:
+        import_torchvision()
+        import timm
+        from timm.models import get_pretrained_cfg
+    except ImportError:
+        raise InputError(f"encoder timm:{name} needs timm: pip install 'sao[baselines]'") from None
+    if not timm.is_model(name.partition(".")[0]):
+        raise InputError(f"timm {timm.__version__} has no network {name!r}: see timm.list_models()")
+    about = get_pretrained_cfg(name)
+    sized: dict[str, Any] = {"img_size": size} if about is not None and about.fixed_input_size else {}
+    try:
+        return timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **sized)
+    except (TypeError, ValueError, AssertionError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"timm cannot make {name} for images of {size}x{size} with {channels} channels: {reason}") from None

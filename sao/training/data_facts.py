@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from sao.config import Config
 from sao.data.files.open import data_exists
 from sao.errors import InputError
+from sao.runtime import code_files
 
 if TYPE_CHECKING:  # torch comes with it, and a folder that is no run is refused without waiting for torch
     from sao.data.dataset import Dataset, Samples
@@ -144,9 +145,11 @@ def with_data(config: Config, **changes: str) -> Config:
 
 
 def _key(config: Config) -> str | None:
-    """The option that holds the path: the source itself, or the folder in which data sets of a name are kept."""
+    """The option that holds the path: the source itself, or the folder of data sets that have a name; None for a function."""
     from sao.data.named import NAMES  # torch comes with it
 
+    if code_files.split(config.data.source) is not None:
+        return None
     if config.data.source not in NAMES:
         return "source"
     return None if config.data.source in WITHOUT_FILES else "folder"

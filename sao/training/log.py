@@ -5,8 +5,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from sao.errors import InputError, printable
 from sao.runtime.files import make_folder, opened
@@ -26,10 +28,19 @@ class FolderGone(Exception):
         self.step = step
 
 
-class Log:
-    """Rows of scalars and lines of text. Only the main process has one that writes (`folder=None` is silent)."""
+OnLog = Callable[[dict[str, Any]], object]  # gets a row of metrics.jsonl
 
-    def __init__(self, folder: Path | None, tensorboard: bool = False, first: int = 0) -> None:
+
+class Log:
+    """Rows of scalars and lines of text. Only the main process has one that writes (`folder=None` is silent).
+
+    Each row goes to `on_log` too. What that raises is kept in `failure`, where the loop finds it: it stops as for Ctrl-C.
+    """
+
+    failure: BaseException | None = None
+
+    def __init__(self, folder: Path | None, tensorboard: bool = False, first: int = 0, on_log: OnLog | None = None) -> None:
+        self._on_log = on_log
         self._metrics = self._text = self._board = None
         if folder is None:
             return
@@ -49,14 +60,19 @@ class Log:
 
     def row(self, step: int, scalars: dict[str, float]) -> None:
         """One line of JSON. What depends on the clock is named time/…; the rest is the same for the same seed."""
-        if self._metrics is None:
-            return
-        self.check(step)
-        self._metrics.write(json.dumps({"step": step, **scalars}) + "\n")
-        self._metrics.flush()
+        row = {"step": step, **scalars}
+        if self._metrics is not None:
+            self.check(step)
+            self._metrics.write(json.dumps(row) + "\n")
+            self._metrics.flush()
         if self._board is not None:
             for name, value in scalars.items():
                 self._board.add_scalar(name, value, step)
+        if self._on_log is not None and self.failure is None:
+            try:
+                self._on_log(row)
+            except BaseException as error:  # also KeyboardInterrupt, by which a function asks to stop
+                self.failure = error
 
     def check(self, step: int) -> None:
         """Notice that the folder has gone: a file that was deleted takes every row without an error."""

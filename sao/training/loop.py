@@ -181,7 +181,7 @@ def train(
             if evaluating:
                 with progress.left.between(EVALUATION):
                     log.row(done, validate(method, dataset, config.seed))
-            stopping = _agreed(stop_requested(), done, last, config.log.every)
+            stopping = _agreed(stop_requested() or log.failure is not None, done, last, config.log.every)
             saving = saving or (stopping and run is not None)
             if saving or _due(config.train.check_every, done, False):
                 _check_same(method, done)

@@ -30,7 +30,7 @@ from sao.runtime.files import read_text
 from sao.training import checkpoint
 from sao.training.data_facts import with_data
 from sao.training.device import choose_device, fixed_choices, set_threads
-from sao.training.log import FolderGone, Log, check_tensorboard
+from sao.training.log import FolderGone, Log, OnLog, check_tensorboard
 from sao.training.loop import Diverged, Interrupted, new_method, train
 from sao.training.model import Model
 from sao.training.run_data import LABELS, check_apart, facts_of, open_config_data, open_object, open_run_data
@@ -53,14 +53,15 @@ def start(
     automatic: Set[str] | None = None,
     data: Readable | None = None,
     why: bool = False,
+    on_log: OnLog | None = None,
 ) -> None:
     """A new run. `automatic` names the options that are given, where the rest is to be chosen for the data.
 
     `data` takes the place of what the configuration names, where it is an object in memory. `why` prints what was found in the
-    data and the reasons of what was chosen; log.txt has them in any case.
+    data and the reasons of what was chosen; log.txt has them in any case. `on_log` gets each row of metrics.
     """
     if processes.main_only(lambda: _made_by_this_launch(out)):
-        resume(out)
+        resume(out, on_log=on_log)
         return
     config = with_other_runs(config)
     processes.main_only(lambda: _check_out(out, config, overwrite))  # before data is read, which may take long
@@ -86,10 +87,10 @@ def start(
             said.append(f"{skipped_said(opened.skipped)}; {out / SKIPPED} lists them")
         more = [*times, *(["--why prints the reasons"] if automatic is not None and not why else [])]
         said += [*begun, "; ".join([describe(config, opened.dataset, method), *more])]
-        _finish(Run(out), config, opened, method, 0, [*reasons, *said] if why else said, [] if why else reasons)
+        _finish(Run(out), config, opened, method, 0, [*reasons, *said] if why else said, [] if why else reasons, on_log)
 
 
-def resume(out: Path, source: str | None = None, changed: Config | None = None) -> None:
+def resume(out: Path, source: str | None = None, changed: Config | None = None, on_log: OnLog | None = None) -> None:
     """Go on with a run, with the data at `source` and the options of `changed` where they are given."""
     run = Run.open(out)
     with _held(run):
@@ -116,7 +117,7 @@ def resume(out: Path, source: str | None = None, changed: Config | None = None) 
             return
         notes.append(described_data(opened.dataset))
         notes.append(f"going on after step {first} of {total}; {describe(config, opened.dataset, method)}")
-        _finish(run, config, opened, method, first, notes)
+        _finish(run, config, opened, method, first, notes, on_log=on_log)
 
 
 def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:
@@ -134,15 +135,24 @@ def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:
     return method
 
 
-def fit(config: Config, dataset: Dataset, standardiser: dict[str, Any] | None = None, shown: bool = False) -> Model:
-    """A model that was trained in memory, without a folder; Ctrl-C ends the training early."""
+def fit(
+    config: Config,
+    dataset: Dataset,
+    standardiser: dict[str, Any] | None = None,
+    shown: bool = False,
+    on_log: OnLog | None = None,
+) -> Model:
+    """A model that was trained in memory, without a folder; Ctrl-C, or KeyboardInterrupt in `on_log`, ends it early."""
     config = with_other_runs(config)
     method, step = build(config, dataset), config.steps_for(len(dataset.train))
     config = begin(method, config, dataset.train.shape).config
+    log = Log(None, on_log=on_log)
     try:
-        train(None, config, dataset, method, Log(None), shown=shown)
+        train(None, config, dataset, method, log, shown=shown)
     except Interrupted as stop:
         step = stop.step
+    if log.failure is not None and not isinstance(log.failure, KeyboardInterrupt):
+        raise log.failure
     return Model(config, DataFacts.of(dataset, standardiser), method, step)
 
 
@@ -254,11 +264,18 @@ def _say_complete(run: Run, total: int) -> None:
 
 
 def _finish(
-    run: Run, config: Config, opened: Opened, method: Method, first: int, notes: list[str], unsaid: Sequence[str] = ()
+    run: Run,
+    config: Config,
+    opened: Opened,
+    method: Method,
+    first: int,
+    notes: list[str],
+    unsaid: Sequence[str] = (),
+    on_log: OnLog | None = None,
 ) -> None:
     """The loop, then the evaluation and the report. `unsaid` lines are for log.txt alone."""
     started = time.monotonic()
-    with _writing(run, config, facts_of(opened), method, first) as log:
+    with _writing(run, config, facts_of(opened), method, first, on_log) as log:
         try:
             for note in unsaid:
                 log.note(note)
@@ -267,8 +284,11 @@ def _finish(
             train(run, config, opened.dataset, method, log, first)
             processes.main_only(lambda: print_summary(run, config, opened.dataset, method, log, time.monotonic() - started))
         except Interrupted as stop:
+            if log.failure is not None:
+                log.say(f"on_log raised {type(log.failure).__name__}: {log.failure}")
             log.say(f"{stop}; go on with: {typed('resume', run.folder)}")
-            raise
+            if log.failure is None:
+                raise
         except KeyboardInterrupt:  # the second Ctrl-C, or one while the table is made
             log.say(f"interrupted; go on with: {typed('resume', run.folder)}")
             raise
@@ -278,14 +298,18 @@ def _finish(
         except distributed.Lost as error:
             log.note(str(error))
             raise distributed.Lost(f"{error}; go on with: {typed('resume', run.folder)}") from None
+    if log.failure is not None:  # here all is written
+        raise log.failure
 
 
 @contextmanager
-def _writing(run: Run, config: Config, facts: DataFacts, method: Method, first: int) -> Iterator[Log]:
+def _writing(
+    run: Run, config: Config, facts: DataFacts, method: Method, first: int, on_log: OnLog | None = None
+) -> Iterator[Log]:
     """The log of a run, around all that writes to its folder: a full disk or a folder that goes away is one line."""
     log = None
     try:
-        log = Log(run.folder if distributed.is_main() else None, config.log.tensorboard, first)
+        log = Log(run.folder, config.log.tensorboard, first, on_log) if distributed.is_main() else Log(None)
         yield log
     except FolderGone as gone:
         raise RunGone(_rescued(run.folder, config, facts, method, gone.step)) from None

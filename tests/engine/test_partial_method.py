@@ -6,7 +6,7 @@ import tiny
 import torch
 
 import sao
-from sao.methods import FeatureName, generative
+from sao.methods import METHODS, FeatureName, generative
 from sao.training import checkpoint
 from sao.training.run_folder import DataFacts, Run
 
@@ -27,7 +27,7 @@ def in_memory(method) -> set[str]:
     return {name for name, tensor in method.state_dict().items() if not tensor.is_meta}
 
 
-@pytest.mark.parametrize("name", [name for name in tiny.METHODS if name != "nonsaturating"])
+@pytest.mark.parametrize("name", [name for name in tiny.METHODS if name in METHODS])
 def test_every_method_embeds_and_generates_as_if_it_were_whole(name, tmp_path):
     folder, whole = run_of(tmp_path / "run", method=name)
     inputs = tiny.dataset().test.inputs(slice(0, 5))

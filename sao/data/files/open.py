@@ -20,11 +20,13 @@ from sao.data.files.arrays import read_arrays
 from sao.data.files.arrow import TABLE_STARTS, ImageTable, image_column
 from sao.data.files.decode import ENDINGS, is_picture
 from sao.data.files.images import Folder, PathList, read_images
+from sao.data.files.objects import readable
 from sao.data.files.reading import Found, Readable, ReadOptions, Skipped, Source
 from sao.data.files.tables import listed, read_numbers
 from sao.data.named import NAMES, open_named
 from sao.data.split import HELD_OUT, held_out_rows
 from sao.errors import InputError, printable
+from sao.runtime.code_files import IMPORTED, split
 
 FEWEST_SAMPLES = 10
 MOST_SHARDS = 100_000
@@ -56,6 +58,8 @@ def open_data(
     """A named data set, or whatever is at a path, with the options of `open_path`. A name comes before a path."""
     if source not in NAMES:
         if not data_exists(source):
+            if (code := split(source)) is not None:
+                raise InputError(f"the data comes from {source}: add --code PATH/{code[0]} if you trust that file")
             raise InputError(f"there is no file or folder {source}, and no data set of that name ({', '.join(NAMES)})")
         return open_path(source, size=size, crop=crop, use_labels=labels, held_out=held_out, seed=seed, **options)
     if crop is not None:
@@ -80,7 +84,7 @@ def open_path(
     `options` are those of `ReadOptions`. With the `shape` and the `standardiser` of a trained network, the data is brought
     into the form that it expects.
     """
-    path = Path(path) if isinstance(path, str | os.PathLike) else path
+    path = _place(path)
     asked = _options(path, shape, standardiser, minimum=FEWEST_SAMPLES, split=True, **options)
     found = _read(path, asked, shape)
     samples, splits, notes = found.samples, found.splits, found.notes
@@ -112,7 +116,7 @@ def open_for_embedding(
     **options: Any,
 ) -> tuple[Samples, list[Skipped], list[str]]:
     """Every usable sample of a path, in order and unsplit, in the shape (c, h, w) or (d,) that a trained network expects."""
-    path = Path(path) if isinstance(path, str | os.PathLike) else path
+    path = _place(path)
     asked = _options(path, shape, standardiser, **options)
     found = _read(path, asked, shape)
     if isinstance(found.samples, Images):
@@ -236,8 +240,22 @@ def shard_paths(path: str | os.PathLike[str]) -> list[Path] | None:
     return [Path(f"{before}{number:0{len(first)}d}{after}") for number in range(int(first), int(last) + 1)]
 
 
+def _place(path: str | os.PathLike[str] | Readable) -> Path | Readable:
+    """A path; or what FILE.py:FUNCTION returns, once a person has named the file: data, or a pair of data and labels."""
+    if not isinstance(path, str | os.PathLike):
+        return path
+    code = split(os.fspath(path))
+    if code is None or code[0] not in IMPORTED:
+        return Path(path)
+    found = IMPORTED[code[0]].function(code[1])()
+    return readable(*found) if isinstance(found, tuple) and len(found) == 2 else readable(found)
+
+
 def data_exists(path: str | os.PathLike[str]) -> bool:
-    """Whether something is at this path, or at the first that a pattern names."""
+    """Whether something is at this path, or at the first that a pattern names; or a file of code that has it was named."""
+    code = split(os.fspath(path))
+    if code is not None and code[0] in IMPORTED:
+        return True
     paths = shard_paths(path)
     return os.path.exists(path if paths is None else paths[0])
 
