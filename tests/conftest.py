@@ -1,3 +1,4 @@
+import os
 import signal
 import sys
 from pathlib import Path
@@ -10,6 +11,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 # A job in the background ignores Ctrl-C, and so do its processes: tests that press it would wait for minutes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Generation metrics take the fast stand-in; tests of the real Inception unset this.
+os.environ["SAO_INCEPTION_WEIGHTS"] = "none"
 
 
 @pytest.fixture(autouse=True)

