@@ -29,6 +29,7 @@ def train(
     *,
     labels: Any = None,
     steps: int | None = None,
+    minutes: float | None = None,
     options: dict[str, Any] | None = None,
     method: str | MethodOptions | None = None,
     encoder: str | AnyEncoderOptions | None = None,
@@ -40,7 +41,8 @@ def train(
 
     `data` is a path, the name of a data set, an array, a tensor, a list of pictures or of paths, a data set of torch,
     torchvision or Hugging Face, or a table of pandas. `labels`, where given, are for evaluation only. `options` are those of
-    the configuration by their dotted names, for example {"train.batch": 64}; the rest is chosen to fit the data.
+    the configuration by their dotted names, for example {"train.batch": 64}; the rest is chosen to fit the data, and the
+    number of steps to fit the `minutes`, where they are given.
     `method` and `encoder` are names, or options of a class of your own; those options are then not chosen for the data.
     `start_from` is a run folder, or the name of a model that comes with sao, whose weights and networks this run begins with.
     `on_log` is called with each row of metrics.jsonl, a dict of the step and the metrics by their names there. An exception in
@@ -59,7 +61,8 @@ def train(
         by_hand["train.start_from"] = os.fspath(start_from)
     config, taken = with_source_networks(load_preset("own", by_hand), by_hand.keys())
     with suppress(Interrupted, KeyboardInterrupt):  # what was learnt is kept
-        start(config, Path(out), overwrite, by_hand.keys() | taken, None if named else readable(data, labels), on_log=on_log)
+        given, inputs = by_hand.keys() | taken, None if named else readable(data, labels)
+        start(config, Path(out), overwrite, given, inputs, on_log=on_log, minutes=minutes)
     return load(Path(out))
 
 

@@ -80,6 +80,7 @@ def _add_learning(command: AddCommand) -> None:
     train.add_argument("--out", help="folder of the run (default: runs/PRESET)")
     train.add_argument("--overwrite", action="store_true", help="replace a run that is there")
     train.add_argument("--auto", action="store_true", help="choose networks and batch for the data (the default with --data)")
+    train.add_argument("--minutes", type=float, help="as many steps as fit into so many minutes (with --auto)")
     train.add_argument(
         "--start-from", metavar="NAME|RUN", help="begin with the weights of a run, or of a model that comes with sao"
     )

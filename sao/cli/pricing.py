@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from sao.config import Config
-from sao.config.auto import choose_options
+from sao.config.auto import choose_options, choose_options_and_time
 from sao.data.dataset import Dataset, Frames, Images
 from sao.data.files.open import Opened
 from sao.data.files.reading import FRAME, skipped_said
+from sao.data.named import resized
 from sao.errors import InputError
 from sao.report.price import report_seconds
 from sao.training import checkpoint
@@ -30,6 +31,7 @@ KNOWN = {
     "mnist": (60_000, 28, 1, 10_000, 10),
     "fashion_mnist": (60_000, 28, 1, 10_000, 10),
 }
+SIZES = (32, 64)  # of images that are priced where nobody gave one
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,18 @@ class Price:
         return self.steps * self.step.seconds
 
 
-def price_run(config: Config, automatic: Set[str] | None = None) -> None:
+def price_run(config: Config, automatic: Set[str] | None = None, minutes: float | None = None) -> None:
     """Print what `sao train` would print before it begins, then the price."""
     config = with_other_runs(config)
     data = _data(config)
     reasons: list[str] = []
     if automatic is not None and data.at_hand:
-        config, reasons = choose_options(config, data.opened.dataset.train, automatic)
+        asked, dataset = config, data.opened.dataset
+        if minutes is None:
+            config, reasons = choose_options(asked, dataset.train, automatic)
+        else:
+            config, reasons, _ = choose_options_and_time(asked, dataset, automatic, minutes)
+        reasons += _sizes(asked, dataset, automatic, minutes)
     for sentence in (*data.opened.notes, *reasons):
         print(sentence)
     if data.opened.skipped:
@@ -88,6 +95,18 @@ def price_run(config: Config, automatic: Set[str] | None = None) -> None:
     print(f"memory      {_memory(config, price)}")
     disk = price.checkpoint * (config.log.keep + 1)
     print(f"disk        {disk / 1e9:.2f} GB for {config.log.keep} checkpoints and the one being written")
+
+
+def _sizes(config: Config, dataset: Dataset, given: Set[str], minutes: float | None) -> list[str]:
+    """What other sizes of the images would cost, where the size was not given."""
+    if "data.size" in given or not isinstance(dataset.train, Images):
+        return []
+    told = []
+    for size in [size for size in SIZES if size != dataset.train.shape[1]]:
+        other = resized(dataset, size)
+        chosen, _, times = choose_options_and_time(config, other, given, minutes)
+        told.append(f"--data.size {size}: {chosen.steps_for(len(other.train))} steps of {chosen.train.batch}, {times[0]}")
+    return told
 
 
 def price(config: Config) -> Price:

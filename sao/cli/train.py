@@ -24,15 +24,19 @@ def run(arguments: Namespace) -> int:
         # Where options are chosen for the data, those that were given by hand stay, and those of another run's networks.
         automatic = arguments.auto or (arguments.source is not None and arguments.preset is None)
         given = arguments.options.keys() | taken
+        minutes = arguments.minutes
+        if minutes is not None and not automatic:
+            raise InputError("--minutes is for options that are chosen for the data: add --auto, or give --train.steps")
 
         if arguments.dry_run:
             if distributed.world_size() > 1:
                 raise InputError("--dry-run prices one process: leave torchrun out")
             from sao.cli.pricing import price_run
 
-            return exit_code(lambda: price_run(config, given if automatic else None))
+            return exit_code(lambda: price_run(config, given if automatic else None, minutes))
         out = Path(f"runs/{_name(arguments)}" if arguments.out is None else arguments.out)
-        return exit_code(lambda: start(config, out, arguments.overwrite, given if automatic else None, why=arguments.why))
+        asked = given if automatic else None
+        return exit_code(lambda: start(config, out, arguments.overwrite, asked, why=arguments.why, minutes=minutes))
 
 
 def _config(arguments: Namespace) -> Config:

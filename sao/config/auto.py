@@ -14,7 +14,7 @@ from sao.core.random import generator
 from sao.data.dataset import Dataset, Images, Samples
 from sao.errors import InputError
 from sao.methods.encoders import KNOWN, ResNetOptions
-from sao.training.cost import memory_of, step_cost
+from sao.training.cost import StepCost, memory_of, step_cost
 from sao.training.device import choose_device
 from sao.training.log import clock
 
@@ -30,12 +30,35 @@ LONG = 2 * 3600.0  # seconds; what takes longer deserves a word of advice
 FLOATS_KEPT = 24  # activations that a step holds for each channel and position of a residual block, all derivatives included
 
 
-def choose_options_and_time(config: Config, dataset: Dataset, given: Set[str]) -> tuple[Config, list[str], list[str]]:
-    """The configuration for a data set and this machine, the reasons of its choices, and how long it will take."""
-    config, reasons = choose_options(config, dataset.train, given)
+def choose_options_and_time(
+    config: Config, dataset: Dataset, given: Set[str], minutes: float | None = None
+) -> tuple[Config, list[str], list[str]]:
+    """The configuration for a data set and this machine, the reasons of its choices, and how long it will take.
+
+    With `minutes` there are as many steps as fit, by the time of a step on this machine.
+    """
+    if minutes is not None:
+        check_minutes(minutes, given)
+    chosen, reasons = choose_options(config, dataset.train, given)
     if distributed.world_size() > 1:  # a step needs all processes, and only one of them chooses
-        return config, reasons, ["the time left is shown once the processes run"]
-    return config, reasons, _time(config, dataset)
+        if minutes is not None:
+            raise InputError("--minutes times a step of one process: give --train.steps to several")
+        return chosen, reasons, ["the time left is shown once the processes run"]
+    cost = step_cost(chosen, dataset)
+    if minutes is not None:
+        steps = max(1, round(60 * minutes / cost.seconds))
+        values = config.model_dump(mode="json")
+        values["train"] |= {"steps": steps, "epochs": None}
+        chosen, reasons = choose_options(build(values), dataset.train, given | {"train.steps", "train.epochs"})
+        reasons.append(f"auto: {steps} steps, because so many fit into {minutes:g} minutes")
+    return chosen, reasons, _time(chosen, dataset, cost)
+
+
+def check_minutes(minutes: float, given: Set[str]) -> None:
+    if not 0 < minutes < math.inf:
+        raise InputError(f"--minutes is {minutes:g}: give more than 0")
+    if not {current_name(name) for name in given}.isdisjoint({"train.steps", "train.epochs"}):
+        raise InputError("--minutes chooses the number of steps: leave it or train.steps and train.epochs out")
 
 
 def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[Config, list[str]]:
@@ -292,8 +315,7 @@ def _median_distance(samples: Samples, seed: int) -> float:
     return float(apart.median())
 
 
-def _time(config: Config, dataset: Dataset) -> list[str]:
-    cost = step_cost(config, dataset)
+def _time(config: Config, dataset: Dataset, cost: StepCost) -> list[str]:
     whole = cost.seconds * config.steps_for(len(dataset.train))
     sentences = [f"about {clock(whole)} on this machine ({cost.seconds:.2g} s a step)"]
     size = dataset.train.shape[-1]

@@ -54,11 +54,13 @@ def start(
     data: Readable | None = None,
     why: bool = False,
     on_log: OnLog | None = None,
+    minutes: float | None = None,
 ) -> None:
     """A new run. `automatic` names the options that are given, where the rest is to be chosen for the data.
 
     `data` takes the place of what the configuration names, where it is an object in memory. `why` prints what was found in the
-    data and the reasons of what was chosen; log.txt has them in any case. `on_log` gets each row of metrics.
+    data and the reasons of what was chosen; log.txt has them in any case. `on_log` gets each row of metrics. `minutes`, where
+    the rest is chosen too, is how long the steps may take.
     """
     if processes.main_only(lambda: _made_by_this_launch(out)):
         resume(out, on_log=on_log)
@@ -70,7 +72,7 @@ def start(
     opened = processes.node_first(lambda: open_config_data(config) if data is None else open_object(config, data))
     reasons, times = list(opened.notes), []
     if automatic is not None:
-        values, chosen_because, times = processes.main_only(lambda: _chosen(config, opened, automatic))
+        values, chosen_because, times = processes.main_only(lambda: _chosen(config, opened, automatic, minutes))
         config = configuration.build(values)
         reasons += chosen_because
     chosen = processes.main_only(lambda: fixed_choices(config.train))
@@ -200,8 +202,8 @@ def _check_out(out: Path, config: Config, overwrite: bool) -> None:
     check_free(out, overwrite)
 
 
-def _chosen(config: Config, opened: Opened, given: Set[str]) -> tuple[dict, list[str], list[str]]:
-    chosen, reasons, times = choose_options_and_time(config, opened.dataset, given=given)
+def _chosen(config: Config, opened: Opened, given: Set[str], minutes: float | None) -> tuple[dict, list[str], list[str]]:
+    chosen, reasons, times = choose_options_and_time(config, opened.dataset, given, minutes)
     return chosen.model_dump(mode="json"), reasons, times
 
 

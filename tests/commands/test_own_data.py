@@ -174,6 +174,18 @@ def test_a_dry_run_prices_what_would_be_chosen(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_minutes_are_for_options_that_are_chosen_and_a_dry_run_shows_sizes(tmp_path):
+    np.save(tmp_path / "x.npy", DRAWS.integers(0, 256, (30, 8, 8, 1), dtype=np.uint8))
+    words = ["train", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", "--minutes", "0.02", "--train.batch", "4"]
+    said, _ = sao(tmp_path / "price", *words, "--dry-run")
+    assert "fit into 0.02 minutes" in said
+    assert "--data.size 32: " in said
+    assert "--data.size 64: " in said
+    said, errors = sao(tmp_path / "refused", words[0], "digits", *words[1:], code=2)
+    assert "add --auto" in errors
+    assert not (tmp_path / "run").exists()
+
+
 def test_hopeless_data_is_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
     np.save(tmp_path / "same.npy", np.zeros((30, 8, 8), np.uint8))

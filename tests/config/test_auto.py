@@ -1,5 +1,7 @@
 """What --auto chooses: whatever the data, it must train, and each choice must be said and be beaten by a hand."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -232,3 +234,25 @@ def test_the_reason_for_a_batch_is_one_of_the_method(method, said):
     _, reasons = auto(images(), method=method)
     (reason,) = [line for line in reasons if line.startswith("auto: batch")]
     assert said in reason
+
+
+def test_minutes_choose_the_number_of_steps_and_what_follows_from_it():
+    samples = Images(np.random.default_rng(0).integers(0, 256, (40, 8, 8, 1), np.uint8))
+    dataset, own = Dataset("x", samples, samples), load_preset("own", {})
+    short, long = (choose_options_and_time(own, dataset, set(), minutes=m)[0] for m in (0.05, 5))
+    usual = choose_options_and_time(own, dataset, set())[0]
+    assert short.steps_for(40) < long.steps_for(40) / 20
+    assert long.log.checkpoint_every != short.log.checkpoint_every
+    assert long.method == usual.method.model_copy(update={"ema_decay": long.method.ema_decay})
+    reason = choose_options_and_time(own, dataset, set(), minutes=5)[1][-1]
+    assert "fit into 5 minutes" in reason
+
+
+@pytest.mark.parametrize(
+    ("minutes", "given", "said"),
+    [(0.0, set(), "more than 0"), (math.nan, set(), "more than 0"), (5.0, {"train.epochs"}, "leave it or train.steps")],
+)
+def test_minutes_that_say_nothing_or_contradict_are_refused(minutes, given, said):
+    samples = Images(np.zeros((40, 8, 8, 1), np.uint8))
+    with pytest.raises(InputError, match=said):
+        choose_options_and_time(load_preset("own", {}), Dataset("x", samples, samples), given, minutes)
