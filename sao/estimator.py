@@ -59,9 +59,9 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         Clusters of `predict`.
     steps : int or None, default=None
         Training steps; None chooses by the amount of data.
-    feature : {"backbone", "embedding", "layers"}, default="backbone"
+    feature : {"backbone", "embedding", "layers"} or None, default=None
         What `transform` returns: features of the backbone, unit embeddings as the objective sees them, or the features with the
-        maps of every stage pooled to 2x2. Linear tasks gain from the last.
+        maps of every stage, averaged to 4x4 or 2x2. None: the last for photographs from 32 pixels a side on, else the first.
     manifold : {"spectral", "umap"} or None, default=None
         Clusters by k-means, or groups that neighbours connect, of whatever shape; "umap" needs sao[manifold]. The features
         of the training samples are then kept, because `predict` asks the nearest ones.
@@ -102,7 +102,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         n_clusters: int = 8,
         *,
         steps: int | None = None,
-        feature: FeatureName = "backbone",
+        feature: FeatureName | None = None,
         manifold: Manifold | None = None,
         options: dict[str, Any] | None = None,
         device: str = "auto",
@@ -112,7 +112,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
     ) -> None:
         self.n_clusters = n_clusters
         self.steps = steps
-        self.feature: FeatureName = feature
+        self.feature: FeatureName | None = feature
         self.manifold: Manifold | None = manifold
         self.options = options
         self.device = device
@@ -122,7 +122,8 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from X; y is ignored. Ctrl-C ends the training early and keeps what was learnt."""
-        check_feature(self.feature)
+        if self.feature is not None:
+            check_feature(self.feature)
         if self.manifold is not None:
             check_algorithm(self.manifold)
         x = self._checked(X, reset=True)
@@ -319,7 +320,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
 
     @torch.no_grad()
     def _features(self, samples: Samples, chunk: int = 256) -> np.ndarray:
-        function = self._exact.representation(self.feature)
+        function = self._exact.representation(self.feature or self.model_.usual_feature)
         precision = next(self._exact.parameters())
         parts = [function(samples.inputs(slice(i, i + chunk)).to(precision)) for i in range(0, len(samples), chunk)]
         found = torch.cat(parts).cpu().numpy()

@@ -31,12 +31,13 @@ def run(arguments: Namespace) -> None:
 
     model = sao.load(arguments.run, report=warn)
     samples, splits = open_with_splits(model, arguments.data)
-    features = model.embed(samples, arguments.feature, progress=Bar("embedding", "samples"))
+    feature = arguments.feature or model.usual_feature
+    features = model.embed(samples, feature, progress=Bar("embedding", "samples"))
     names = list(samples.names) if samples.names is not None else [str(i) for i in range(len(samples))]
     writers: dict[str, Callable] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
     with written(target) as temporary:
         writers[target.suffix](temporary, names, splits, features, samples)
-    print(f"{len(features)} x {features.shape[1]} {arguments.feature} features of step {model.step} in {target}")
+    print(f"{len(features)} x {features.shape[1]} {feature} features of step {model.step} in {target}")
 
 
 def _check_pyarrow() -> None:

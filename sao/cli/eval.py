@@ -83,6 +83,7 @@ def _evaluate_run(
     from sao.runtime import launch as processes
 
     model = sao.load(run.folder, weights=arguments.weights, report=warn)
+    arguments.feature = arguments.feature or model.usual_feature
     target = Path(arguments.output or _default_file(run, model.step, arguments))
     before = processes.main_only(lambda: _before(target, run))
     other = pretrained(arguments.pretrained or "auto", model.facts.shape) if names is None else None

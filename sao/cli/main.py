@@ -33,9 +33,9 @@ RUN = "folder of a trained run"
 DATA = "a path or a data set's name, as for sao train --data"
 LABELS = "a table of name,label: labels by the path inside the folder, or by a file name that is there once"
 SEED = "of what is drawn at random (default: 0)"
-FEATURE = "backbone: what the network learnt (the default); embedding: what the objective sees"
+FEATURE = "backbone: what the network learnt; embedding: what the objective sees; layers: the maps on the way too"
 FEATURES = ("backbone", "embedding", "layers")
-LAYERS = f"{FEATURE}; layers: the maps on the way too"
+LAYERS = f"{FEATURE} (default: layers for photographs from 32 pixels a side on, else backbone)"
 AddCommand = Callable[..., Parser]  # (name, summary, options: whether it takes those of the configuration)
 
 
@@ -114,7 +114,7 @@ def _add_use(command: AddCommand) -> None:
     evaluate.add_argument("--rows", default="10000", help="at most so many samples of each split, or all (default: 10000)")
     evaluate.add_argument("--budget", default="10", help="minutes for the metrics, or none (default: 10)")
     evaluate.add_argument("--metrics", help="comma-separated names (default: all that the data allows)")
-    evaluate.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
+    evaluate.add_argument("--feature", choices=FEATURES, help=LAYERS)
     evaluate.add_argument(
         "--manifold",
         choices=MANIFOLDS,
@@ -145,14 +145,14 @@ def _add_use(command: AddCommand) -> None:
     embed.add_argument("run", metavar="RUN", help=RUN)
     embed.add_argument("data", metavar="DATA", help=DATA)
     embed.add_argument("-o", "--output", required=True, help="NAME.npz, NAME.csv or NAME.parquet")
-    embed.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
+    embed.add_argument("--feature", choices=FEATURES, help=LAYERS)
 
     cluster = command("cluster", "group data, and show each group's most central images")
     cluster.add_argument("run", metavar="RUN", nargs="?", help=RUN)
     cluster.add_argument("data", metavar="DATA", nargs="?", help=DATA)
     cluster.add_argument("--features", metavar="F.npz", dest="features", help="features and names, instead of RUN and DATA")
     cluster.add_argument("-k", required=True, help="number of clusters, or auto to have one proposed")
-    cluster.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
+    cluster.add_argument("--feature", choices=FEATURES, help=LAYERS)
     cluster.add_argument("--manifold", choices=MANIFOLDS, help="clusters along the manifold instead of k-means")
     cluster.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
     cluster.add_argument(
@@ -167,7 +167,7 @@ def _add_use(command: AddCommand) -> None:
     search.add_argument("queries", metavar="QUERY", nargs="+", help="images, or folders of them")
     search.add_argument("--in", dest="gallery", required=True, metavar="DATA", help=f"where to search: {DATA}")
     search.add_argument("-k", type=int, default=20, help="neighbours of each query (default: 20)")
-    search.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
+    search.add_argument("--feature", choices=FEATURES, help=LAYERS)
     search.add_argument("-o", "--output", help="folder for neighbours.csv and neighbours.png (default: none are written)")
 
     duplicates = command("duplicates", "groups of equal and near-equal images, and which to keep; changes none of them")
@@ -209,7 +209,7 @@ def _add_use(command: AddCommand) -> None:
     export.add_argument("run", metavar="RUN", help=RUN)
     export.add_argument("-o", "--output", required=True, help="NAME.onnx, NAME.pt2 (torch.export), or a folder")
     export.add_argument("--generator", action="store_true", help="the generator instead of the encoder")
-    export.add_argument("--feature", choices=FEATURES, default="backbone", help=LAYERS)
+    export.add_argument("--feature", choices=FEATURES, default="backbone", help=FEATURE)
     export.add_argument("--any-size", action="store_true", help="take uint8 images of any size, and prepare them in the file")
     export.add_argument("--data", help="what to check the file on (default: held-out samples of the run)")
 

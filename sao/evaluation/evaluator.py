@@ -34,6 +34,7 @@ SHARE = 0.25  # of the time that is left, for the features of one reference
 RAW_CELLS = 2**25  # numbers of raw inputs that are looked at: larger images are averaged down
 FEW = 500  # labelled samples: below it a held-out part would be too small to see anything
 RAW_COLUMNS = 768  # but not below 16x16 in colour
+MOST_COMPONENTS = 256  # of PCA, however wide the features are
 Pair = tuple[Features, Features | None]  # training and test set; or all there is
 
 
@@ -178,7 +179,7 @@ def representations(
     found = {
         LEARNT: learnt,
         "raw": raw,
-        "pca": pca(*raw, components=learnt[0].values.shape[1]),
+        "pca": pca(*raw, components=min(learnt[0].values.shape[1], MOST_COMPONENTS)),
         "untrained": features(untrained.representation(feature), {"feature": feature, "weights": "untrained"}),
     }
     if not chosen.images or not distributed.is_main():  # the first process alone measures

@@ -26,6 +26,7 @@ from sao.networks.cpu import portable
 
 Scalars = dict[str, Tensor]
 FeatureName = Literal["backbone", "embedding", "layers"]
+SMALLEST_PHOTOGRAPH = 32  # pixels a side of colour images; below it trials were made with the backbone's features alone
 Use = FeatureName | Literal["decode"]
 
 
@@ -159,7 +160,7 @@ class Method(nn.Module, ABC):
 
     @torch.no_grad()
     def layers(self, inputs: Tensor) -> Tensor:
-        """The features and, pooled to 2x2, the maps of every stage that led to them."""
+        """The features and, pooled to 4x4 or 2x2, the maps of every stage that led to them."""
         return with_stages(self, self.features, inputs)
 
     def tensors_for(self, use: Use) -> dict[str, Tensor]:
@@ -182,6 +183,11 @@ class Method(nn.Module, ABC):
 
     def representation(self, name: FeatureName) -> Callable[[Tensor], Tensor]:
         return {"backbone": self.features, "embedding": self.embeddings, "layers": self.layers}[name]
+
+    def usual_feature(self, shape: tuple[int, ...]) -> FeatureName:
+        """What a person gets who does not say: all layers of photographs, better in every trial, else the backbone."""
+        photographs = len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= SMALLEST_PHOTOGRAPH
+        return "layers" if photographs and self.has_layers else "backbone"
 
     def clusters_of(self, inputs: Tensor) -> Tensor:
         """The number (n,) of each sample's cluster, for a method that has clusters of its own."""

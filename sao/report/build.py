@@ -165,7 +165,8 @@ def _of_data(
     say("features and groups")
     gallery = Gallery.of(dataset, limits.points, seed)
     k = limits.clusters or model.facts.classes or CLUSTERS_WITHOUT_LABELS
-    points, centres = points_of(gallery, gallery.features(model.method.features, model.device), k, seed)
+    features = gallery.features(model.method.representation(model.usual_feature), model.device)
+    points, centres = points_of(gallery, features, k, seed)
     say("generated samples")
     drawn = generated_points(model, points, centres, min(limits.generated, len(gallery)), limits.seconds, seed)
     say("Jacobian norms")

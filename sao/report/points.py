@@ -71,7 +71,7 @@ def generated_points(model: Model, points: Points, centres: Any, count: int, sec
     latents = torch.randn(count, *maker.latent_shape, generator=generator(seed, "report"))
     drawn = np.concatenate([model.decode(part) for part in _while_there_is_time(latents.split(32), seconds)])
     samples = model.samples(drawn)
-    directions = _directions(extract(model.method.features, samples, model.device))
+    directions = _directions(extract(model.method.representation(model.usual_feature), samples, model.device))
     neighbours, _ = nearest(directions, points.directions, own=False)
     return Generated(samples, directions, neighbours, directions @ centres.T)
 

@@ -69,7 +69,7 @@ def panel(source: Source) -> Panel:
     model, dataset = load(source.folder, device=config.train.device, report=print), opened.dataset
     rows = chosen_rows(len(dataset.test), dataset.test.labels, SHOWN, config.seed)
     shown = dataset.test.select(rows)
-    plane = tsne(unit(model.embed(shown)), config.seed)
+    plane = tsne(unit(model.embed(shown, "backbone")), config.seed)
     labels = shown.labels
     names = dataset.test.class_names or [str(code) for code in range(dataset.classes or 0)]
     return Panel(source.title, plane, labels, names, _numbers(source.folder, model, dataset, config.seed))

@@ -96,7 +96,7 @@ def _costs(run: StudyRun, method: Method) -> list[Metric]:
 def compare_in_classifier(run: Path, real: Images, drawn: np.ndarray) -> list[Metric]:
     """Fréchet distance, precision and recall of uint8 images (n, h, w, c), named for the features that they are taken in."""
     classifier = load(run)
-    features = classifier.embed(real), classifier.embed(Images(drawn))
+    features = classifier.embed(real, "backbone"), classifier.embed(Images(drawn), "backbone")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few samples: the protocol says so
         distance = frechet_in_features("classifier", *features).renamed("frechet_classifier")

@@ -77,17 +77,28 @@ class Model:
     def device(self) -> torch.device:
         return self._partial.device if self._partial is not None else next(self.method.parameters()).device
 
+    @property
+    def usual_feature(self) -> FeatureName:
+        """What `embed` gives unless it is told: "layers" of photographs, else "backbone"."""
+        return self.method_for("backbone").usual_feature(self.facts.shape)
+
+    def _named(self, feature: FeatureName | None) -> FeatureName:
+        if feature is None:
+            return self.usual_feature
+        check_feature(feature)
+        return feature
+
     def embed(
         self,
         x: Any,
-        feature: FeatureName = "backbone",
+        feature: FeatureName | None = None,
         chunk: int = 256,
         progress: Callable[[int, int], None] | None = None,
         *,
         errors: Errors | None = None,
         return_names: bool = False,
     ) -> Any:
-        """Features (n, d) of images of any size, or of vectors (n, d) in their original units.
+        """Features (n, d) of images of any size, or of vectors (n, d) in their original units; see `usual_feature` for which.
 
         `x` is a path; an array or tensor, (n, h, w[, c]) or (n, c, h, w), or one image; a list of pictures or paths; a data set
         or a DataLoader of torch, a data set of Hugging Face, a table of pandas. With `return_names` also the n names.
@@ -95,7 +106,7 @@ class Model:
         `errors` says what happens to an item that cannot be read. "skip" leaves it out, with a warning, as `sao embed` does:
         the default for a path. "raise" is the default for all else, whose rows a caller counts.
         """
-        check_feature(feature)
+        feature = self._named(feature)
         function = self.method_for(feature).representation(feature)
         samples = self.samples(x, errors)
         features = extract(function, samples, self.device, chunk, progress=progress)
@@ -106,7 +117,7 @@ class Model:
         queries: Any,
         gallery: Any,
         k: int = 20,
-        feature: FeatureName = "backbone",
+        feature: FeatureName | None = None,
         progress: Callable[[int, int], None] | None = None,
         *,
         errors: Errors | None = None,
@@ -121,13 +132,13 @@ class Model:
     def index(
         self,
         gallery: Any,
-        feature: FeatureName = "backbone",
+        feature: FeatureName | None = None,
         progress: Callable[[int, int], None] | None = None,
         *,
         errors: Errors | None = None,
     ) -> Index:
         """Features of a gallery to search in; from the cache where the same samples were embedded by the same weights."""
-        samples = self.samples(gallery, errors)
+        samples, feature = self.samples(gallery, errors), self._named(feature)
         about = f"{feature} {self.facts.shape} {self.config.model_dump_json(include={'method', 'encoder'})}"
         weights = tensors_digest(self.method_for(feature).tensors_for(feature), about)
         features, stored = stored_features(samples, weights, lambda: self.embed(samples, feature, progress=progress))
@@ -161,7 +172,7 @@ class Model:
         self,
         data: Dataset | Samples,
         seed: int = 0,
-        feature: FeatureName = "backbone",
+        feature: FeatureName | None = None,
         manifold: Manifold = "spectral",
         pretrained: str = "none",
     ) -> Evaluation:
@@ -169,7 +180,7 @@ class Model:
 
         `pretrained` names a network that is measured too: efficientnet_lite0, or timm:NAME where its weights are at hand.
         """
-        check_feature(feature)
+        feature = self._named(feature)
         check_algorithm(manifold)
         other = named_network(pretrained, self.facts.shape)
         untrained, learnt, plan = self.untrained(), self.method_for(feature), replace(SUMMARISED, manifold=manifold)

@@ -125,7 +125,6 @@ def _evaluated(run: Run, config: Config, dataset: Dataset, method: Method, stage
     facts = {"weights": weights_used(method), "step": config.steps_for(len(dataset.train))}
     stages("features")
     budget = Budget(config.log.evaluate_minutes)
-    found = representations(
-        method, dataset, SUMMARISED, config.seed, untrained, facts=facts, seconds=run.training_seconds(), budget=budget
-    )
+    feature, seconds = method.usual_feature(dataset.train.shape), run.training_seconds()
+    found = representations(method, dataset, SUMMARISED, config.seed, untrained, feature, facts, seconds=seconds, budget=budget)
     return measure(found, SUMMARISED, config.seed, stages, budget)

@@ -52,3 +52,17 @@ def test_an_encoder_without_maps_says_so(name):
     method = tiny.method(method=name).eval()
     with pytest.raises(InputError, match="feature layers is for encoders that make maps"):
         method.layers(tiny.batch().inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    [
+        ("structural", (3, 32, 32), "layers"),
+        ("structural", (3, 16, 16), "backbone"),
+        ("structural", (1, 32, 32), "backbone"),
+        ("structural", (12,), "backbone"),
+        ("mae", (3, 32, 32), "backbone"),
+    ],
+)
+def test_photographs_give_all_layers_and_everything_else_the_backbone(name, shape, expected):
+    assert tiny.method(method=name).usual_feature(shape) == expected

@@ -186,3 +186,15 @@ def test_a_bad_query_is_one_line(folder, photos, tmp_path, capsys):
     broken.write_bytes(b"\x89PNG nothing")
     assert main(["search", str(folder), str(broken), "--in", str(photos)]) == 2
     assert "broken.png" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_photographs_are_embedded_by_all_layers_unless_another_feature_is_named():
+    """By the model and the estimator alike."""
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 32, 32, 3), np.uint8)
+    options = {"train.steps": 1, "train.batch": 8, "encoder.widths": [4, 8], "method.generator.width": 4, "method.bank": 8}
+    estimator = sao.StructuralEmbedding(2, options=options, random_state=0).fit(pixels)
+    model = estimator.model_
+    assert model.usual_feature == "layers"
+    np.testing.assert_array_equal(model.embed(pixels), model.embed(pixels, "layers"))
+    assert model.embed(pixels, "backbone").shape[1] < model.embed(pixels).shape[1]
+    np.testing.assert_allclose(estimator.transform(pixels), model.embed(pixels), atol=1e-5)
