@@ -1,6 +1,6 @@
-"""The report measured and looked at: seconds, bytes, milliseconds of a frame, and pictures of it for results/report/.
+"""The report measured and looked at: seconds, bytes, milliseconds of a frame, and pictures of it.
 
-python benchmarks/report.py RUN [RUN...] [--points 5000] [--pictures results/report]
+python benchmarks/report.py RUN [RUN...] [--points 5000] [--pictures DIR]
 """
 
 import argparse

@@ -124,7 +124,7 @@ def test_the_tree_of_the_documents_is_the_tree():
 
 
 # Tables of measured numbers: which columns hold them. A row links to the file that they are from.
-MEASURED = {"README.md": (1, 2), "docs/choosing.md": (2,), "docs/reproduction.md": (4,)}
+MEASURED = {"README.md": (1, 2), "docs/choosing.md": (2,), "docs/paper-and-code.md": (4,)}
 
 
 @pytest.mark.parametrize("name", MEASURED)
@@ -141,6 +141,15 @@ def test_every_measured_number_stands_in_the_file_that_it_is_from(name):
             assert re.search(rf"(?<![\d.])(?:{re.escape(number)}|{re.escape(as_share)})(?!\d)", source), (number, line)
             compared += 1
     assert compared >= 4
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.md")), ids=named)
+def test_a_page_of_results_is_short_and_links_to_what_is_there(path):
+    text = path.read_text(encoding="utf-8")
+    if path.name != "mutants.md":  # which lists every survivor
+        assert len(text.splitlines()) <= 80
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        assert (path.parent / target).exists(), target
 
 
 def test_the_readme_is_short():
