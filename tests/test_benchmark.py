@@ -121,7 +121,7 @@ def test_a_step_that_does_more_than_others_counts_with_its_share(monkeypatch):
     """Every fourth step has a penalty: neither a step with it nor one without is what a step takes."""
     made: list[int] = []
 
-    class Learner:
+    class Method:
         cycle = 4
 
         def training_step(self, batch, step: int) -> None:
@@ -130,7 +130,7 @@ def test_a_step_that_does_more_than_others_counts_with_its_share(monkeypatch):
 
     now = [0.0]
     monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
-    (spread,) = measure.step_times([measure.Cycle(Learner(), None)], 6)  # pyright: ignore[reportArgumentType]
+    (spread,) = measure.step_times([measure.Cycle(Method(), None)], 6)  # pyright: ignore[reportArgumentType]
     assert spread == measure.Spread(4.0, 4.0, 4.0)
     assert made == list(range(12)), "a cycle that does not count, and two for six steps"
 

@@ -152,28 +152,28 @@ def method(**options: Any) -> Method:
     return new_method(config(**options), dataset(), torch.device("cpu"))
 
 
-def make_steps(learner: Method, first: int, last: int, size: int = 16) -> list[dict[str, torch.Tensor]]:
+def make_steps(method: Method, first: int, last: int, size: int = 16) -> list[dict[str, torch.Tensor]]:
     """Steps on the batches of one process, each after what the method does before it; the scalars of each."""
     batches, found = Batches(dataset().train, torch.device("cpu")), []
     for step in range(first, last):
-        learner.refresh(batches, step)
-        found.append(learner.step(batch(step, size), step))
+        method.refresh(batches, step)
+        found.append(method.step(batch(step, size), step))
     return found
 
 
 def trained(folder: Path, data: Dataset | None = None, **options: Any) -> tuple[Run, Method]:
     """Train in this process."""
     settings, data = config(**options), data or dataset()
-    learner = new_method(settings, data, torch.device("cpu"))
+    method = new_method(settings, data, torch.device("cpu"))
     run = Run.create(folder, settings, DataFacts.of(data))
-    go_on(run, settings, data, learner, 0)
-    return run, learner
+    go_on(run, settings, data, method, 0)
+    return run, method
 
 
-def go_on(run: Run, settings: Config, data: Dataset, learner: Method, first: int) -> None:
+def go_on(run: Run, settings: Config, data: Dataset, method: Method, first: int) -> None:
     log = Log(run.folder)
     try:
-        train(run, settings, data, learner, log, first)
+        train(run, settings, data, method, log, first)
     finally:
         log.close()
 

@@ -248,7 +248,7 @@ def _add_study(command: AddCommand) -> None:
         help="figure1: features of self-supervised systems, drawn; figure2: the double spirals, six panels and their numbers; "
         "table1: self-supervised systems; table2: augmentations; table3: clusters; table4: the objectives; "
         "table5: learning from a generator; samples: those of the appendix; "
-        "compare: ours beside the two-view learners on your own images",
+        "compare: ours beside the two-view methods on your own images",
     )
     reproduce.add_argument("--out", help="folder for runs and results (default: runs/TARGET, for tables runs/TARGET-SCALE)")
     reproduce.add_argument("--seeds", default="0", help="for example 0,1,2; the first one is drawn (default: 0)")

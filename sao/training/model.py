@@ -41,7 +41,7 @@ def check_feature(name: str) -> None:
 
 
 class Model:
-    """The learner of a run at its latest checkpoint, ready to use; it holds none of the training data.
+    """The method of a run at its latest checkpoint, ready to use; it holds none of the training data.
 
     Of a loaded method only the weights that its uses need come into memory.
     """
@@ -152,7 +152,7 @@ class Model:
         return ClusterSheet.of(self.embed(samples), samples, wanted, seed)
 
     def untrained(self) -> Method:
-        """The learner as it was before its first step."""
+        """The method as it was before its first step."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said when the run began
             return self.config.build_method(self.facts.shape, self.facts.samples, self.facts.classes).to(self.device).eval()

@@ -32,7 +32,7 @@ def built(**options) -> BigBiGAN:
     return method
 
 
-def learner(**options) -> BigBiGAN:
+def new_method(**options) -> BigBiGAN:
     method = tiny.method(method="bigbigan", **options)
     assert isinstance(method, BigBiGAN)
     return method
@@ -90,12 +90,12 @@ def test_no_term_of_the_compared_steps_is_empty_and_hinges_are_on_both_sides():
 
 
 def test_augmented_images_are_what_everybody_sees():
-    plain, flipped = learner(), learner(method__augmentation__flip="true")
+    plain, flipped = new_method(), new_method(method__augmentation__flip="true")
     assert plain.step(tiny.batch(), 0)["discriminator/image"] != flipped.step(tiny.batch(), 0)["discriminator/image"]
 
 
 def test_everybody_moves_and_the_emas_follow():
-    method = learner()
+    method = new_method()
     before = {name: value.clone() for name, value in method.state_dict().items()}
     tiny.make_steps(method, 0, 1)
     after = method.state_dict()
@@ -111,7 +111,7 @@ def test_everybody_moves_and_the_emas_follow():
 
 
 def test_the_features_are_those_of_the_ema_encoder():
-    method = learner()
+    method = new_method()
     tiny.make_steps(method, 0, 2)
     images = tiny.batch().inputs
     network = method.ema_encoder.network
@@ -129,7 +129,7 @@ def test_vectors_are_refused_in_one_line():
 def test_it_learns_a_little_on_digits():
     """Samples come nearer to the digits in the mean image; so few steps say nothing of the encoder."""
     rates = {f"method__{player}_optimiser__learning_rate": 2e-3 for player in OPTIMISERS}
-    method = learner(method__ema_decay=0.9, **rates)
+    method = new_method(method__ema_decay=0.9, **rates)
     real = tiny.dataset().train.inputs(slice(None)).mean(0)
     latents = torch.randn(200, *method.latent_shape, generator=torch.Generator().manual_seed(0))
 

@@ -20,7 +20,7 @@ from sao.training.run_folder import Run
 QUICK = ("supervised",)  # tracing takes seconds for each pass; the others are tried by `make slow`
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"method": name} for name in METHODS if name != "random"},  # which does not learn
-    "in parts": {"method__micro_batch": 5},
+    "micro-batches": {"method__micro_batch": 5},
     "spectral normalisation": {"method__spectral_normalisation": "true"},
     "without penalty": {"method__smoothness_weight": 0},
     "local": {"method__local_weight": 1, "method__local_cluster_weight": 1, "method__smooth_every": 2},

@@ -13,7 +13,7 @@ from sao.networks.cpu import portable
 
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"method": name} for name in METHODS if name != "random"},  # which does not learn
-    "in parts": {"method__micro_batch": 5},
+    "micro-batches": {"method__micro_batch": 5},
     "spectral normalisation": {"method__spectral_normalisation": "true"},
 }
 

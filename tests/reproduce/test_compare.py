@@ -1,4 +1,4 @@
-"""Ours beside the two-view learners on a folder of images, as a person types it."""
+"""Ours beside the two-view methods on a folder of images, as a person types it."""
 
 import json
 import pickle
