@@ -1,6 +1,6 @@
 """sao cluster: assignments with their cosine, a picture of each cluster's most central images, and folders of the groups."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sao.cli.flags import DATA, MANIFOLDS, add_feature, add_overwrite, add_run, add_seed
 from sao.cli.output import warn, writable
 from sao.errors import InputError, printable
 from sao.runtime.csv_files import write_csv
@@ -17,6 +18,23 @@ if TYPE_CHECKING:  # torch comes with it
     from sao.data.dataset import Samples
     from sao.data.labels import LabelFile
     from sao.report.cluster_sheet import ClusterSheet
+
+
+def add_options(parser: ArgumentParser) -> None:
+    add_run(parser, nargs="?")
+    parser.add_argument("data", metavar="DATA", nargs="?", help=DATA)
+    parser.add_argument("--features", metavar="F.npz", help="features and names, instead of RUN and DATA")
+    parser.add_argument("-k", required=True, help="number of clusters, or auto to have one proposed")
+    add_feature(parser)
+    parser.add_argument("--manifold", choices=MANIFOLDS, help="clusters along the manifold instead of k-means")
+    parser.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
+    parser.add_argument(
+        "--names", metavar="L.csv", help="a table of name,label: a group is called what most of its members are"
+    )
+    parser.add_argument("--copy-to", metavar="DIR", help="copy the images into a folder for each group")
+    parser.add_argument("--link", action="store_true", help="with --copy-to: links instead of copies")
+    add_seed(parser)
+    add_overwrite(parser)
 
 
 def run(arguments: Namespace) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +60,10 @@ class Finding:
     name: str
     text: str
     remedy: str = ""
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """It has none."""
 
 
 def run(arguments: Namespace) -> int:

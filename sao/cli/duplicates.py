@@ -1,10 +1,11 @@
 """sao duplicates: groups of equal and near-equal images, with the one to keep. It changes none of them."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sao.cli.flags import add_overwrite
 from sao.cli.output import warn, writable_folder
 from sao.errors import InputError, printable
 from sao.runtime.csv_files import write_csv
@@ -19,6 +20,16 @@ if TYPE_CHECKING:  # torch comes with it
 TABLE, PAGE = "duplicates.csv", "duplicates.html"
 SHOWN = 20  # groups in the terminal, and copies of each
 SHOWN_COPIES = 3
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", help="a folder, an archive or a list of images")
+    parser.add_argument("--features", metavar="F.npz", help="features and names as `sao embed` writes them, instead of images")
+    parser.add_argument(
+        "--model", metavar="NAME|RUN", help="whose features find candidates (default: one of sao that suits, or patches)"
+    )
+    parser.add_argument("-o", "--output", help="folder for duplicates.csv and duplicates.html (default: none are written)")
+    add_overwrite(parser)
 
 
 def run(arguments: Namespace) -> None:

@@ -1,12 +1,13 @@
 """sao embed: features of data, with the names of the samples, as .npz, .csv or .parquet."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sao.cli.flags import DATA, add_feature, add_overwrite, add_run
 from sao.cli.output import warn, writable
 from sao.errors import InputError
 from sao.runtime.csv_files import write_csv
@@ -16,6 +17,14 @@ if TYPE_CHECKING:  # torch comes with it
     from sao.data.dataset import Samples
 
 ENDINGS = (".npz", ".csv", ".parquet")
+
+
+def add_options(parser: ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("data", metavar="DATA", help=DATA)
+    parser.add_argument("-o", "--output", required=True, help="NAME.npz, NAME.csv or NAME.parquet")
+    add_feature(parser)
+    add_overwrite(parser)
 
 
 def run(arguments: Namespace) -> None:

@@ -1,11 +1,12 @@
 """sao eval: every metric that the data allows, with its protocol, as a table and as JSON; ends in one plain sentence."""
 
 import re
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sao.cli.flags import MANIFOLDS, add_feature, add_labels, add_run, add_seed
 from sao.cli.output import warn
 from sao.errors import InputError, printable
 
@@ -19,6 +20,35 @@ if TYPE_CHECKING:
     from sao.training.run_folder import Run
 
 GENERATION = ("is", "fid", "kid", "precision", "recall", "memorised")
+
+
+def add_options(parser: ArgumentParser) -> None:
+    add_run(parser, nargs="?")
+    parser.add_argument("--features", metavar="F.npz", help="x_train, y_train, x_test, y_test instead of a run")
+    parser.add_argument("--data", help="other labelled data than the run's, prepared as the run's was")
+    add_labels(parser)
+    parser.add_argument("--rows", default="10000", help="at most so many samples of each split, or all (default: 10000)")
+    parser.add_argument("--budget", default="10", help="minutes for the metrics, or none (default: 10)")
+    parser.add_argument("--metrics", help="comma-separated names (default: all that the data allows)")
+    add_feature(parser)
+    parser.add_argument(
+        "--manifold",
+        choices=MANIFOLDS,
+        default="spectral",
+        help="how clusters along the manifold are found (default: spectral)",
+    )
+    parser.add_argument("--weights", choices=("ema", "raw"), default="ema", help="EMA weights, or as trained (default: ema)")
+    parser.add_argument(
+        "--pretrained",
+        metavar="NAME",
+        help="network to compare with: efficientnet_lite0, timm:NAME if its weights are here, or none (default: "
+        "efficientnet_lite0 for colour images of at least 32x32 if it is installed)",
+    )
+    parser.add_argument("--samples", type=int, default=None, help="generated samples for generation metrics")
+    parser.add_argument("--inception", metavar="FILE", help="the standard weights for IS and FID, or: download")
+    add_seed(parser)
+    parser.add_argument("-o", "--output", help="JSON file (default: RUN/eval/…); metrics are added to those in it")
+    parser.add_argument("--verbose", action="store_true", help="print each metric's protocol")
 
 
 def run(arguments: Namespace) -> None:
