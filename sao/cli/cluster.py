@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sao.cli.flags import DATA, MANIFOLDS, add_feature, add_overwrite, add_run, add_seed
+from sao.cli.flags import DATA, MANIFOLDS, add_feature, add_overwrite, add_run, add_seed, count_or
 from sao.cli.output import warn, writable
 from sao.errors import InputError, printable
 from sao.runtime.csv_files import write_csv
@@ -40,7 +40,7 @@ def add_options(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> None:
     folder = Path(arguments.output)
     table, picture = folder / "assignments.csv", folder / "clusters.png"
-    k = _count(arguments.k)
+    k = count_or("auto", "-k", arguments.k, "clusters")  # None: one is to be proposed
     _check(arguments)
     for target in (table, picture):
         writable(target, arguments.overwrite)
@@ -155,12 +155,3 @@ def _copy(arguments: Namespace, sheet: "ClusterSheet", names: Sequence[str | Non
     folders = write_groups(target, [files[n] for n in samples], groups, samples, arguments.link, arguments.overwrite)
     what = "links to them" if arguments.link else "copies"
     print(f"{len(samples)} images as {what} in {len(folders)} folders of {target}; the originals are where they were")
-
-
-def _count(given: str) -> int | None:
-    """A number, or None where one is to be proposed."""
-    if given == "auto":
-        return None
-    if not given.isdecimal() or int(given) < 1:
-        raise InputError(f"-k is {given!r}: give a number of clusters, at least 1, or auto")
-    return int(given)

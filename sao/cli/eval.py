@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sao.cli.flags import MANIFOLDS, add_feature, add_labels, add_run, add_seed
+from sao.cli.flags import MANIFOLDS, add_feature, add_labels, add_run, add_seed, count_or
 from sao.cli.output import warn
 from sao.errors import InputError, printable
 
@@ -48,7 +48,6 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--inception", metavar="FILE", help="the standard weights for IS and FID, or: download")
     add_seed(parser)
     parser.add_argument("-o", "--output", help="JSON file (default: RUN/eval/…); metrics are added to those in it")
-    parser.add_argument("--verbose", action="store_true", help="print each metric's protocol")
 
 
 def run(arguments: Namespace) -> None:
@@ -60,7 +59,7 @@ def run(arguments: Namespace) -> None:
     if arguments.pretrained is not None and (arguments.run is None or arguments.metrics is not None):
         raise InputError("--pretrained is a row beside all baselines of a run: leave out --features and --metrics")
     names = None if arguments.metrics is None else [name.strip() for name in arguments.metrics.split(",") if name.strip()]
-    rows = _rows(arguments.rows)
+    rows = count_or("all", "--rows", arguments.rows, "samples")
     _minutes(arguments.budget)
     from sao.runtime import launch as processes
 
@@ -99,7 +98,7 @@ def _evaluate_file(
     assert train is not None
     plan = _plan(names, rows, arguments)
     found = _measured({LEARNT: (train, test)}, plan, arguments.seed, _begun(plan))
-    _report(found, samples, found.metrics, [], target, None, before, arguments.verbose)
+    _report(found, samples, found.metrics, [], target, None, before)
 
 
 def _evaluate_run(
@@ -147,7 +146,7 @@ def _evaluate_run(
         found = None if pairs is None else _measured(pairs, plan, arguments.seed, budget)
         generated = _generation(model, dataset, names, arguments, facts)
         metrics, owner = [] if found is None else found.metrics, _owner(target, run)
-        _report(found, len(dataset.train), metrics, generated, target, owner, before, arguments.verbose)
+        _report(found, len(dataset.train), metrics, generated, target, owner, before)
         if target == run.evaluations / f"step-{model.step:08d}-backbone-ema.json":
             _refresh_page(run, model, dataset, found)
 
@@ -211,10 +210,9 @@ def _report(
     target: Path | None,
     owner: Path | None,
     before: list[dict],
-    verbose: bool,
 ) -> None:
     """The table, the file and the sentence."""
-    from sao.evaluation import as_grid, as_protocols, as_table, merged, write_json
+    from sao.evaluation import as_grid, as_table, merged, write_json
     from sao.training.summary import intervals_said, rows_said
 
     metrics = [*of_features, *generated]
@@ -225,8 +223,6 @@ def _report(
             print(intervals)
     if generated:
         print(as_table(generated, ("n_real", "n_fake")))
-    if verbose:
-        print(as_protocols(metrics))
     if target is not None:
         write_json(target, merged(before, metrics), owner)
         print(f"with protocols in {target}")
@@ -283,15 +279,6 @@ def _labels(given: str | None) -> "LabelFile | None":
     from sao.data.labels import read_labels
 
     return read_labels(given)
-
-
-def _rows(given: str) -> int | None:
-    """A number, or all."""
-    if given == "all":
-        return None
-    if not given.isdecimal() or int(given) < 1:
-        raise InputError(f"--rows is {given!r}: give a number of samples, or all")
-    return int(given)
 
 
 def _minutes(given: str) -> float | None:

@@ -3,11 +3,22 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from sao.errors import InputError
+
 RUN = "folder of a trained run, or the name of a model that comes with sao"
 DATA = "a path or a data set's name, as for sao train --data"
 LABELS = "a table of name,label: labels by the path inside the folder, or by a file name that is there once"
 PRESET = "a name from `sao presets`, or a .yaml file (default: digits)"
 MANIFOLDS = ("spectral", "umap")
+
+
+def count_or(word: str, flag: str, given: str, of: str) -> int | None:
+    """A number from 1 on, or None for the word."""
+    if given == word:
+        return None
+    if not given.isdecimal() or int(given) < 1:
+        raise InputError(f"{flag} is {given!r}: give a number of {of}, at least 1, or {word}")
+    return int(given)
 
 
 def add_run(parser: ArgumentParser, **more: Any) -> None:

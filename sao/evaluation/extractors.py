@@ -47,10 +47,7 @@ class Extractor:
 
 
 def extractor(
-    weights: str | os.PathLike | None = None,
-    size: int = 128,
-    download: bool = False,
-    device: torch.device | str = "cpu",
+    weights: str | os.PathLike | None = None, size: int = 128, download: bool = False, device: torch.device | str = "cpu"
 ) -> Extractor:
     """Inception when its weights are given, named by SAO_INCEPTION_WEIGHTS or cached; otherwise EfficientNet-Lite0."""
     path, device = inception_weights(weights, download), torch.device(device)

@@ -24,14 +24,7 @@ def linear_probe(train_x: Any, train_y: Any, test_x: Any, test_y: Any, cost: flo
 
 
 def few_shot(
-    train_x: Any,
-    train_y: Any,
-    test_x: Any,
-    test_y: Any,
-    share: float,
-    repeats: int = 5,
-    seed: int = 0,
-    cost: float = 1.0,
+    train_x: Any, train_y: Any, test_x: Any, test_y: Any, share: float, repeats: int = 5, seed: int = 0, cost: float = 1.0
 ) -> Metric:
     """The probe fitted to a share of the labels, stratified, at least one for each class; mean over seeded draws."""
     check_splits(train_x, train_y, test_x, test_y)

@@ -137,14 +137,7 @@ class LinearSVM:
 
 
 def _minimise(
-    x: Tensor,
-    signs: Tensor,
-    cost: float,
-    start: Tensor,
-    diagonal: Tensor,
-    gap: float,
-    tolerance: float = 1e-4,
-    steps: int = 60,
+    x: Tensor, signs: Tensor, cost: float, start: Tensor, diagonal: Tensor, gap: float, tolerance: float = 1e-4, steps: int = 60
 ) -> Tensor:
     """Truncated Newton on every column of `signs` at once; columns leave when liblinear's stopping rule holds for them."""
     weights, n = start.clone(), len(x)
