@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import tiny
 import torch
 
 from sao.benchmark import measure
@@ -197,10 +198,7 @@ def test_own_files_are_measured_with_what_is_chosen_for_them(monkeypatch, capsys
     ],
 )
 def test_what_it_cannot_honour_is_refused(more, said, capsys):
-    assert main(bench(*more)) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
+    assert said in tiny.refused(capsys, *bench(*more))
 
 
 def test_a_process_that_ends_is_one_line(monkeypatch):

@@ -19,17 +19,7 @@ from sao import __version__
 from sao.runtime.machine import usable_cores
 
 SMALLEST_DISK = 2e9  # bytes; two checkpoints of the paper's CIFAR run and the one being written need less
-PACKAGES = [
-    "torch",
-    "torchvision",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "safetensors",
-    "pydantic",
-    "pillow",
-    "matplotlib",
-]
+PACKAGES = ["torch", "torchvision", "numpy", "scipy", "scikit-learn", "safetensors", "pydantic", "pillow", "matplotlib"]
 EXTRAS = {
     "torch-fidelity": "metrics",
     "lightly": "baselines",

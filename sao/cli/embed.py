@@ -37,11 +37,12 @@ def run(arguments: Namespace) -> None:
     import sao
     from sao.cli.inputs import open_with_splits
     from sao.training.bar import Bar
+    from sao.training.model import names_of
 
     model = sao.load(arguments.run, report=warn)
     samples, splits = open_with_splits(model, arguments.data)
     features = model.embed(samples, arguments.feature, progress=Bar("embedding", "samples"))
-    names = list(samples.names) if samples.names is not None else [str(i) for i in range(len(samples))]
+    names = names_of(samples)
     writers: dict[str, Callable] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
     with written(target) as temporary:
         writers[target.suffix](temporary, names, splits, features, samples)

@@ -45,8 +45,9 @@ def run(arguments: Namespace) -> None:
     if target is not None:
         writable_folder(target, arguments.overwrite, r"neighbours\.(csv|png)")
     import sao
-    from sao.cli.inputs import check_there, names_of, open_for
+    from sao.cli.inputs import check_there, open_for
     from sao.training.bar import Bar
+    from sao.training.model import names_of
 
     for query in arguments.queries:
         check_there(query)
@@ -121,10 +122,10 @@ def _tiles(part: "Part", rows: np.ndarray) -> np.ndarray:
     """(n, SIDE, SIDE, 3): the files themselves where there are files, else what the network sees."""
     from PIL import Image
 
-    from sao.cli.inputs import names_of
     from sao.data.dataset import Images
     from sao.data.named import NAMES
     from sao.search.files import pictures_by_name
+    from sao.training.model import names_of
 
     source, samples = part
     assert isinstance(samples, Images)

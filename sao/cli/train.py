@@ -28,9 +28,6 @@ def add_options(parser: ArgumentParser) -> None:
         "--start-from", metavar="NAME|RUN", help="begin with the weights of a run, or of a model that comes with sao"
     )
     add_labels(parser)
-    parser.add_argument("--no-labels", action="store_true", help="do not look at labels, not even for evaluation")
-    parser.add_argument("--strict", action="store_true", help="stop at the first unreadable item")
-    parser.add_argument("--keep", help="how many checkpoints to keep")
     parser.add_argument("--why", action="store_true", help="print what was found in the data, and the reason of each choice")
     parser.add_argument("--dry-run", action="store_true", help="make two steps and price the whole run on this machine")
 
@@ -62,18 +59,13 @@ def run(arguments: Namespace) -> int:
 
 def _config(arguments: Namespace) -> "Config":
     options = dict(arguments.options)
-    for given, key, value in (
-        (arguments.source is not None, "data.source", arguments.source),
-        (arguments.start_from is not None, "train.start_from", arguments.start_from),
-        (arguments.keep is not None, "log.keep", arguments.keep),
-        (arguments.labels is not None, "data.label_file", arguments.labels),
-        (arguments.no_labels, "data.labels", "false"),
-        (arguments.strict, "data.strict", "true"),
+    for key, value in (
+        ("data.source", arguments.source),
+        ("train.start_from", arguments.start_from),
+        ("data.label_file", arguments.labels),
     ):
-        if given:
+        if value is not None:
             options[key] = value
-    if arguments.labels is not None and arguments.no_labels:
-        raise InputError("--labels and --no-labels contradict each other: give one of them")
     if arguments.start_from == "":
         raise InputError("--start-from is empty: name a run folder, or a model that comes with sao")
     if arguments.out == "":

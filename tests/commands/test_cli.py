@@ -4,8 +4,10 @@ import argparse
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
+import tiny
 
 from sao.cli.main import COMMANDS, build_parser, main
 from sao.config import load_preset
@@ -13,14 +15,7 @@ from sao.config.presets import preset_names
 from sao.runtime import processor
 from sao.runtime.machine import usable_cores
 
-
-def refused(capsys, *arguments: str) -> str:
-    assert main(list(arguments)) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("sao: ")
-    assert said.err.count("\n") == 1
-    return said.err
+refused = partial(tiny.refused, quiet=True)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +90,8 @@ def test_help_says_what_to_do_first(capsys):
         (["train", "--gpu", "1"], ["did you mean --train.device?"]),
         (["train", "--output", "1"], ["did you mean --out?"]),
         (["train", "--seed", "-1"], ["seed", "-1"]),
-        (["train", "--keep", "0"], ["log.keep", "0"]),
-        (["train", "--keep", ""], ["log.keep"]),
+        (["train", "--log.keep", "0"], ["log.keep", "0"]),
+        (["train", "--keep", "3"], ["did you mean --log.keep?"]),
         (["train", "--data", ""], ["data.source", "at least 1 character"]),
         (["train", "--out", ""], ["--out"]),
         (["train", "--train.device", "abacus"], ["train.device", "'abacus'"]),
