@@ -61,9 +61,7 @@ class TwoViews(Method):
         self.features_with, self.embeddings_with = (f"{used}.encoder",), (used,)
         self.views = [options.view, options.second_view or options.view]
         self.batch, self.seed, self.steps = context.batch, context.seed, context.steps
-        self.optimisers = {
-            "network": options.optimiser.build([*self.network.parameters(), *self.predictor.parameters()]),
-        }
+        self.optimisers = {"network": options.optimiser.build([*self.network.parameters(), *self.predictor.parameters()])}
 
     # --- what a method says ------------------------------------------------------------------------------------------
 
