@@ -139,13 +139,7 @@ def test_the_mathematics_imports_torch_alone(part):
 
 
 # Methods may be named in their folder, where rows of a table are defined, and where one of them is arranged literally.
-NAMED_IN = (
-    "methods/",
-    "reproduce/table",
-    "reproduce/rows.py",
-    "reproduce/figure2",
-    "benchmark/literal.py",
-)
+NAMED_IN = ("methods/", "reproduce/table", "reproduce/rows.py", "reproduce/figure2", "benchmark/literal.py")
 
 
 OF_ALL_METHODS = {"base", "encoders"}  # modules of their folder that are of no method alone

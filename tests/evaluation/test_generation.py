@@ -252,3 +252,13 @@ def test_weights_are_fetched_where_asked_for_checked_by_their_digest_and_in_sile
     assert inception_weights(download=True) == cached  # folders on the way are made
     assert inception_weights(download=True) == cached
     assert asked == [{"url": INCEPTION_URL, "hash_prefix": INCEPTION_SHA256, "progress": False}]  # once
+
+
+def test_images_sorted_by_class_score_as_shuffled_ones():
+    """In order, each split would hold one class, and the score would be 1."""
+    classes = np.repeat(np.arange(10), 50)
+    logits = 12.0 * np.eye(10)[classes]
+    found = inception_score(logits)
+    assert found.value == pytest.approx(9.5, abs=0.6)
+    assert found.value == pytest.approx(inception_score(np.random.default_rng(0).permutation(logits)).value, abs=0.2)
+    assert inception_score(logits, seed=1).value != found.value

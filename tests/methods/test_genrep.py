@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,7 @@ def built(kind: str = "adamw", **own: Any) -> GenRep:
     return method
 
 
-def new_method(**options: Any) -> GenRep:
-    method = tiny.method(method="genrep", **options)
-    assert isinstance(method, GenRep)
-    return method
+new_method = partial(tiny.method_of, GenRep, method="genrep")
 
 
 @pytest.mark.parametrize(
@@ -233,38 +231,15 @@ def test_a_run_that_cannot_be_used_is_one_line_and_nothing_is_written(which, sai
     generator = {"none": None, "nowhere": tmp_path / "nowhere", "silent": silent, "itself": own}[which]
     capsys.readouterr()
     out = tmp_path / "out"
-    assert main([*words(out, generator), *dry]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
+    assert said in tiny.refused(capsys, *words(out, generator), *dry)
     assert not out.exists()
 
 
 def test_images_of_another_size_are_refused_before_anything_is_written(other, tmp_path, capsys):
-    assert main([*words(tmp_path / "out", other), "--data.size", "16"]) == 2
-    error = capsys.readouterr().err
-    assert "makes images of 1x8x8 and the data has 1x16x16" in error
-    assert error.count("\n") == 1
+    assert "makes images of 1x8x8 and the data has 1x16x16" in tiny.refused(
+        capsys, *words(tmp_path / "out", other), "--data.size", "16"
+    )
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"method__source": "{}"}, "does not describe a run"),
-        ({"method__source": "[1"}, "does not describe a run"),
-        ({"method__source": json.dumps({**tiny.SOURCE, "method": {"name": "random"}})}, "makes no samples"),
-        ({"method__pairs": 15}, "method.pairs is 15 and a batch has 16"),
-    ],
-)
-def test_what_cannot_be_built_is_refused(options, said):
-    with pytest.raises(InputError, match=said):
-        new_method(**options)
-
-
-def test_vectors_are_refused_in_one_line():
-    with pytest.raises(InputError, match="method genrep is for images"):
-        tiny.config(method="genrep", encoder="perceptron").build_method((7,), 100, None)
 
 
 def test_a_generator_that_was_exchanged_meanwhile_is_refused(other):

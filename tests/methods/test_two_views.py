@@ -19,9 +19,7 @@ CROPS = {**PLAIN, "method__view__crop": 0.5, "method__second_view": "null"}
 
 
 def new_method(name: str, **options) -> TwoViews:
-    method = tiny.method(method=name, **options)
-    assert isinstance(method, TwoViews)
-    return method
+    return tiny.method_of(TwoViews, method=name, **options)
 
 
 def test_views_are_the_published_ones():
