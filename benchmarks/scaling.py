@@ -6,8 +6,8 @@ python benchmarks/scaling.py [--preset cifar10] [--steps 3]
 import argparse
 from collections.abc import Iterator
 
-from sao.cli.main import choose_how_threads_wait, keep_freed_memory
 from sao.config import Config, load_preset
+from sao.runtime.processor import choose_how_threads_wait, keep_freed_memory
 
 BATCH = 16  # of every series but that of the batch
 

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from sao.cli.main import keep_freed_memory
 from sao.cli.reproduce import seeds_in
 from sao.config import Config, load_preset
 from sao.data.dataset import Dataset, Samples
@@ -35,6 +34,7 @@ from sao.evaluation.extract import extract
 from sao.methods import Method, structural
 from sao.reproduce.pool import check_folder, run_each
 from sao.reproduce.study import within_training_set
+from sao.runtime.processor import keep_freed_memory
 from sao.training.loop import Diverged
 from sao.training.run_data import open_config_data
 from sao.training.trainer import train_run

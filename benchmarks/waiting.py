@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sao.cli.main import choose_how_threads_wait, keep_freed_memory
+from sao.runtime.processor import choose_how_threads_wait, keep_freed_memory
 
 BLOCK = 64 * 2**20
 SIZE = 128  # of the images in the file, which are 16 images of 32x32 as well

@@ -40,21 +40,23 @@ def train(
     """Learn from data, write a run folder as `sao train` does, and return the model.
 
     `data` is a path, the name of a data set, an array, a tensor, a list of pictures or of paths, a data set of torch,
-    torchvision or Hugging Face, or a table of pandas. `labels`, where given, are for evaluation only. `options` are those of
-    the configuration by their dotted names, for example {"train.batch": 64}; the rest is chosen to fit the data, and the
-    number of steps to fit the `minutes`, where they are given.
+    torchvision or Hugging Face, or a table of pandas. `labels` are for evaluation only: one for each sample, or of a path the
+    file that `--labels` takes, a table of name,label. `options` are those of the configuration by their dotted names, for
+    example {"train.batch": 64}; the rest is chosen to fit the data, and the number of steps to fit the `minutes`, if given.
     `method` and `encoder` are names, or options of a class of your own; those options are then not chosen for the data.
     `start_from` is a run folder, or the name of a model that comes with sao, whose weights and networks this run begins with.
     `on_log` is called with each row of metrics.jsonl, a dict of the step and the metrics by their names there. An exception in
     it stops the run as Ctrl-C does, with a checkpoint, and then reaches the caller. KeyboardInterrupt ends the training early.
     """
     named = isinstance(data, str | os.PathLike)
-    if named and labels is not None:
-        raise InputError("labels are for data in memory: a path or a data set has its own")
+    if named and not isinstance(labels, str | os.PathLike | None):
+        raise InputError("labels of a path are a table of name,label: give the path of a CSV file, or load the data first")
     by_hand = {key: _text(value) for key, value in (options or {}).items()}
     for kind, chosen in (("method", method), ("encoder", encoder)):
         by_hand |= _chosen(kind, chosen)
     by_hand["data.source"] = os.fspath(data) if named else IN_MEMORY
+    if named and labels is not None:
+        by_hand["data.label_file"] = os.fspath(labels)
     if steps is not None:
         by_hand["train.steps"] = str(steps)
     if start_from is not None:

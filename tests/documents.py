@@ -128,7 +128,7 @@ def check(arguments: list[str]) -> Any:
     from sao.errors import InputError
 
     try:
-        others, options = cli._split_options(arguments)
+        others, options = cli.split_options(arguments)
         parsed, rest = cli.build_parser().parse_known_args(others)
         if rest or (options and not parsed.takes_options):
             raise Wrong(f"sao {' '.join(arguments)}: it does not take {(rest or [*options])[0]}")
@@ -218,7 +218,7 @@ def _small_options(arguments: list[str]) -> list[str]:
     from sao.config import Config, load_preset
     from sao.config.overrides import option_names
 
-    others, options = cli._split_options(arguments)
+    others, options = cli.split_options(arguments)
     parsed, _ = cli.build_parser().parse_known_args(others)
     preset = parsed.preset or ("digits" if parsed.source is None else "own")
     values = load_preset(preset, options).model_dump(mode="json")

@@ -92,7 +92,7 @@ class Bank:
 
 @dataclass
 class Structural:
-    """The learner's state; networks in training mode, EMAs in evaluation mode, nothing shared with the product's."""
+    """The method's state; networks in training mode, EMAs in evaluation mode, nothing shared with the product's."""
 
     settings: Settings
     discriminator: nn.Module

@@ -1,4 +1,4 @@
-"""One whole step of the learners with a teacher, a queue or prototypes, as slow as it reads: losses are loops over samples."""
+"""One whole step of the methods with a teacher, a queue or prototypes, as slow as it reads: losses are loops over samples."""
 
 import copy
 import math
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 @dataclass
-class Learner:
+class Reference:
     """`network` ends in the projection and `predictor` goes on from there; a step is told the views of its batch."""
 
     network: nn.Module
@@ -69,7 +69,7 @@ def parameters(module: nn.Module, prefix: str) -> dict[str, Tensor]:
     return {prefix + name: weight for name, weight in module.named_parameters()}
 
 
-class BYOL(Learner):
+class BYOL(Reference):
     name = "byol"
 
     def loss(self, views: list[Tensor], number: int) -> tuple[Tensor, Tensor]:
@@ -85,7 +85,7 @@ class BYOL(Learner):
 
 
 @dataclass
-class NNCLR(Learner):
+class NNCLR(Reference):
     temperature: float = 0.0
     queue: list[Tensor] = field(default_factory=list)  # the oldest first
 
@@ -110,7 +110,7 @@ class NNCLR(Learner):
 
 
 @dataclass
-class SwAV(Learner):
+class SwAV(Reference):
     temperature: float = 0.0
     epsilon: float = 0.0
     rounds: int = 0
@@ -155,7 +155,7 @@ class SwAV(Learner):
 
 
 @dataclass
-class DINO(Learner):
+class DINO(Reference):
     temperature: float = 0.0
     sharp: list[float] = field(default_factory=list)  # the teacher's temperature at each step
     centre_decay: float = 0.0

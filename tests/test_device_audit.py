@@ -28,7 +28,7 @@ DATA = {
 }
 
 
-def learner(name: str, **options) -> Method:
+def new_method(name: str, **options) -> Method:
     method = moved(tiny.method(method=name, **options))
     method.refresh = lambda data, step: None  # reads the data now and then, between steps
     return method
@@ -48,7 +48,7 @@ CASES |= {f"simclr, {kind}": {"method__optimiser__kind": kind} for kind in ("lar
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_never_waits_for_the_device(name):
     """As the engine makes it, from rows of the data to the updates; the second one finds the bank of the first."""
-    method, batches = learner(name.split(",")[0], **CASES[name]), Batches(tiny.dataset().train, META)
+    method, batches = new_method(name.split(",")[0], **CASES[name]), Batches(tiny.dataset().train, META)
     with fused_optimisers(), audited(data=True) as audit:
         for step in range(2):
             scalars = make_step(method, batches, 0, 16, step)
@@ -60,7 +60,7 @@ def test_a_step_never_waits_for_the_device(name):
 
 
 def test_a_batch_that_does_not_stay_on_the_device_travels_as_bytes():
-    method, batches = learner("supervised"), Batches(tiny.dataset().train, META, resident_bytes=0)
+    method, batches = new_method("supervised"), Batches(tiny.dataset().train, META, resident_bytes=0)
     with fused_optimisers(), audited(data=True) as audit:
         make_step(method, batches, 0, 16, 0)
     assert 16 * 64 <= audit.copied <= 16 * 64 + BESIDE_THE_BATCH
@@ -68,7 +68,7 @@ def test_a_batch_that_does_not_stay_on_the_device_travels_as_bytes():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_features_and_samples_never_wait_for_the_device(name):
-    method, test = learner(name).eval(), tiny.dataset().test
+    method, test = new_method(name).eval(), tiny.dataset().test
     inputs = batch_of((1, 8, 8), 16, False).inputs
     with audited() as audit:
         assert method.embeddings(inputs).device == META
@@ -166,7 +166,7 @@ def test_a_deliberate_fault_in_a_step_is_found(fault, error, monkeypatch):
         return step(self, batch, number)
 
     monkeypatch.setattr(Supervised, "step", faulty)
-    method, batch = learner("supervised"), batch_of((1, 8, 8), 16, True)
+    method, batch = new_method("supervised"), batch_of((1, 8, 8), 16, True)
     with fused_optimisers(), audited(), pytest.raises(error):
         method.training_step(batch, 0)
 

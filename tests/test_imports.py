@@ -139,13 +139,7 @@ def test_the_mathematics_imports_torch_alone(part):
 
 
 # Methods may be named in their folder, where rows of a table are defined, and where one of them is arranged literally.
-NAMED_IN = (
-    "methods/",
-    "reproduce/table",
-    "reproduce/rows.py",
-    "reproduce/figure2",
-    "benchmark/literal.py",
-)
+NAMED_IN = ("methods/", "reproduce/table", "reproduce/rows.py", "reproduce/figure2", "benchmark/literal.py")
 
 
 OF_ALL_METHODS = {"base", "encoders"}  # modules of their folder that are of no method alone
@@ -168,4 +162,4 @@ def test_methods_are_not_told_apart_outside_their_folder(path):
     assert special <= default, "the default method alone"
     names = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
     assert not names & set(METHODS), "compare what a method says of itself, not its name"
-    assert not re.search(r"isinstance\((\w+\.)?(method|learner)\b", text)
+    assert not re.search(r"isinstance\((\w+\.)?method\b", text)

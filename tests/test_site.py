@@ -118,12 +118,7 @@ def test_public_names_have_docstrings():
 def test_options_and_docstrings_are_shown(site):
     assert "<code>method.distance</code>" in (site / "options.html").read_text(encoding="utf-8")
     text = (site / "extending.html").read_text(encoding="utf-8")
-    for name in (
-        "sao.api.load",
-        "sao.api.train",
-        "sao.estimator.StructuralEmbedding",
-        "sao.core.objectives.jensen_shannon",
-    ):
+    for name in ("sao.api.load", "sao.api.train", "sao.estimator.StructuralEmbedding", "sao.core.objectives.jensen_shannon"):
         assert f'id="{name}"' in text, name
     assert "The model of a run folder" in text
 

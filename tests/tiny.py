@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
+from sao.cli.main import main
 from sao.config import Config, load_preset
 from sao.core.random import batch_rows
 from sao.data.dataset import Dataset, Frames, Images
@@ -72,6 +73,7 @@ METHODS = {
     "nonsaturating": {**RESNET, **GAN},  # of docs/extending.md, as the next
     "barlow_twins": {**RESNET, "method.projection_size": "16"},
 }
+Kind = TypeVar("Kind", bound=Method)
 OPTIONS = {
     "train.batch": "16",
     "train.steps": "8",
@@ -152,28 +154,35 @@ def method(**options: Any) -> Method:
     return new_method(config(**options), dataset(), torch.device("cpu"))
 
 
-def make_steps(learner: Method, first: int, last: int, size: int = 16) -> list[dict[str, torch.Tensor]]:
+def method_of(kind: type[Kind], **options: Any) -> Kind:
+    """The same, of a class that is known."""
+    found = method(**options)
+    assert isinstance(found, kind)
+    return found
+
+
+def make_steps(method: Method, first: int, last: int, size: int = 16) -> list[dict[str, torch.Tensor]]:
     """Steps on the batches of one process, each after what the method does before it; the scalars of each."""
     batches, found = Batches(dataset().train, torch.device("cpu")), []
     for step in range(first, last):
-        learner.refresh(batches, step)
-        found.append(learner.step(batch(step, size), step))
+        method.refresh(batches, step)
+        found.append(method.step(batch(step, size), step))
     return found
 
 
 def trained(folder: Path, data: Dataset | None = None, **options: Any) -> tuple[Run, Method]:
     """Train in this process."""
     settings, data = config(**options), data or dataset()
-    learner = new_method(settings, data, torch.device("cpu"))
+    method = new_method(settings, data, torch.device("cpu"))
     run = Run.create(folder, settings, DataFacts.of(data))
-    go_on(run, settings, data, learner, 0)
-    return run, learner
+    go_on(run, settings, data, method, 0)
+    return run, method
 
 
-def go_on(run: Run, settings: Config, data: Dataset, learner: Method, first: int) -> None:
+def go_on(run: Run, settings: Config, data: Dataset, method: Method, first: int) -> None:
     log = Log(run.folder)
     try:
-        train(run, settings, data, learner, log, first)
+        train(run, settings, data, method, log, first)
     finally:
         log.close()
 
@@ -199,14 +208,7 @@ def lines_of(path: Path) -> int:
 # A server that has imported everything forks a process for each command: a real one, to be killed, without seconds of imports.
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(
-    [
-        "sao.cli.train",
-        "sao.cli.resume",
-        "sao.training.trainer",
-        "sklearn.datasets",
-        "torch._dynamo",
-        "PIL.Image",
-    ]
+    ["sao.cli.train", "sao.cli.resume", "sao.training.trainer", "sklearn.datasets", "torch._dynamo", "PIL.Image"]
 )
 
 
@@ -262,3 +264,14 @@ def _kill_at(module: str, name: str, call: int) -> None:
         return function(*args, **kwargs)
 
     setattr(owner, name, dying)
+
+
+def refused(capsys, *words: object, quiet: bool = False) -> str:
+    """The one line that a command says before it gives up; `quiet`: it has said nothing else."""
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("sao: ")
+    assert said.err.count("\n") == 1, said.err
+    assert not quiet or said.out == ""
+    return said.err

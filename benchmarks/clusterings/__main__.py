@@ -11,9 +11,10 @@ import shlex
 import sys
 from pathlib import Path
 
-from sao.cli.main import _split_options, choose_how_threads_wait, keep_freed_memory
+from sao.cli.main import split_options
 from sao.cli.reproduce import at_a_time, guarded, options_of, seeds_in, words_in
 from sao.errors import InputError
+from sao.runtime.processor import choose_how_threads_wait, keep_freed_memory
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,7 +54,7 @@ def main(words: list[str] | None = None) -> int:
     keep_freed_memory()
     choose_how_threads_wait()
     try:
-        words, options = _split_options(sys.argv[1:] if words is None else words)
+        words, options = split_options(sys.argv[1:] if words is None else words)
         arguments = parser().parse_args(words)
         return guarded(lambda: run(arguments, options))
     except InputError as error:

@@ -39,7 +39,7 @@ FILES = (
 )
 # Tests beside those of the file's own name.
 GAN_STEP, VIEWS_STEP = "tests/methods/test_structural_step.py", "tests/methods/test_baseline_steps.py"
-VIEW_LEARNERS = ["tests/methods/test_view_steps.py", "tests/methods/test_view_learners.py"]
+VIEW_METHODS = ["tests/methods/test_view_steps.py", "tests/methods/test_two_views.py"]
 EVERY_METHOD = "tests/methods/test_every_method.py"
 CONTROLS = "tests/methods/test_controls.py"  # of every method too, and quicker
 LIBRARIES = "tests/methods/test_library_imports.py"
@@ -54,10 +54,10 @@ ALSO = {
     "sao/methods/encoders.py": [GAN_STEP, CONTROLS, "tests/config/test_config.py"],
     "sao/methods/biggan.py": [GAN_STEP, CONTROLS],
     "sao/methods/hinge.py": [GAN_STEP],
-    "sao/methods/byol.py": VIEW_LEARNERS,
-    "sao/methods/dino.py": VIEW_LEARNERS,
-    "sao/methods/nnclr.py": VIEW_LEARNERS,
-    "sao/methods/swav.py": VIEW_LEARNERS,
+    "sao/methods/byol.py": VIEW_METHODS,
+    "sao/methods/dino.py": VIEW_METHODS,
+    "sao/methods/nnclr.py": VIEW_METHODS,
+    "sao/methods/swav.py": VIEW_METHODS,
     "sao/methods/ddpm.py": ["tests/methods/test_ddpm.py"],
     "sao/methods/base.py": [GAN_STEP, CONTROLS, "tests/methods/test_health.py", EVERY_METHOD],
     "sao/methods/self_conditioned.py": ["tests/methods/test_reclustering.py", EVERY_METHOD],
@@ -67,7 +67,7 @@ ALSO = {
     "sao/methods/simclr.py": [VIEWS_STEP],
     "sao/methods/supervised.py": [VIEWS_STEP, CONTROLS],
     "sao/methods/vicreg.py": [VIEWS_STEP, CONTROLS],
-    "sao/methods/two_view.py": [VIEWS_STEP, "tests/methods/test_simclr.py", *VIEW_LEARNERS],
+    "sao/methods/two_view.py": [VIEWS_STEP, "tests/methods/test_simclr.py", *VIEW_METHODS],
     "sao/methods/__init__.py": [EVERY_METHOD, CONTROLS, "tests/config/test_config.py"],
     "sao/methods/diffusers_import.py": [LIBRARIES, "tests/methods/test_ddpm.py"],
     "sao/methods/lightly_import.py": [LIBRARIES, "tests/methods/test_simclr.py"],

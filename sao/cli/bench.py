@@ -2,20 +2,40 @@
 
 import json
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sao.config import Config, load_preset
+from sao.cli.flags import PRESET
 from sao.errors import InputError
 from sao.runtime.machine import processor_name
+
+if TYPE_CHECKING:  # torch comes with it
+    from sao.config import Config
 
 SPIRALS = (2,), 10_000
 DIGITS = 1437, 8, 1  # as in KNOWN: samples, size, channels
 ENOUGH = 128  # images for a forward pass at full speed; more only cost memory
 
 
+def add_options(parser: ArgumentParser) -> None:
+    parser.set_defaults(takes_options=True)
+    parser.add_argument("preset", nargs="?", default=None, help=PRESET)
+    parser.add_argument("--data", dest="source", help="your own files, and what --auto chooses for them, or a data set's name")
+    parser.add_argument("--batch", help="samples a step (default: the preset's)")
+    parser.add_argument("--steps", type=int, default=5, help="steps to time (default: 5)")
+    parser.add_argument("--against", metavar="PRESET", help="another preset or .yaml file, timed in turns on the same shape")
+    parser.add_argument(
+        "--no-literal",
+        action="store_true",
+        help="leave out the comparison with a literal arrangement of the step, which is there for the paper's method alone",
+    )
+    parser.add_argument("--json", action="store_true", help="for machines instead of people")
+
+
 def run(arguments: Namespace) -> None:
+    from sao.config import load_preset
+
     options = dict(arguments.options)
     if arguments.batch is not None:
         options["train.batch"] = arguments.batch
@@ -38,7 +58,7 @@ def run(arguments: Namespace) -> None:
         print(_as_text(measured))
 
 
-def _check(config: Config, steps: int) -> None:
+def _check(config: "Config", steps: int) -> None:
     """What the benchmark cannot honour it refuses."""
     if steps < 1:
         raise InputError(f"--steps must be at least 1, got {steps}")
@@ -47,7 +67,7 @@ def _check(config: Config, steps: int) -> None:
 
 
 def measure(
-    config: Config, shape: tuple[int, ...], samples: int, steps: int, literal: bool, other: Config | None = None
+    config: "Config", shape: tuple[int, ...], samples: int, steps: int, literal: bool, other: "Config | None" = None
 ) -> dict[str, Any]:
     """One step of `config`, in turns with its literal arrangement, and with one of another configuration on the same shape."""
     import torch
@@ -136,7 +156,7 @@ def _embedding(method, inputs, steps: int, shape: tuple[int, ...]) -> dict[str, 
     return {"images_per_second": count / path.median, "share_of_bare_forward": forward.median / path.median}
 
 
-def for_data(config: Config, by_hand: dict[str, str] | None = None) -> tuple[Config, tuple[int, ...], int]:
+def for_data(config: "Config", by_hand: dict[str, str] | None = None) -> "tuple[Config, tuple[int, ...], int]":
     """The shape of a sample and how many there are; of own files, whose options are then chosen as `sao train` does."""
     from sao.cli.pricing import KNOWN
 

@@ -1,12 +1,18 @@
 """sao cache: which decoded images are kept, how large they are, and how they go away."""
 
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 from sao.data.files.cache import Cache
 from sao.errors import InputError
 
 SHOWN = 20  # entries
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.set_defaults(computes=False)
+    parser.add_argument("--clear", action="store_true", help="remove them, and nothing that sao did not write")
+    parser.add_argument("--older-than", type=float, metavar="DAYS", help="with --clear: only those that were made before")
 
 
 def run(arguments: Namespace) -> None:

@@ -1,6 +1,6 @@
 """sao cluster: assignments with their cosine, a picture of each cluster's most central images, and folders of the groups."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sao.cli.flags import DATA, MANIFOLDS, add_feature, add_overwrite, add_run, add_seed, count_or
 from sao.cli.output import warn, writable
 from sao.errors import InputError, printable
 from sao.runtime.csv_files import write_csv
@@ -19,10 +20,27 @@ if TYPE_CHECKING:  # torch comes with it
     from sao.report.cluster_sheet import ClusterSheet
 
 
+def add_options(parser: ArgumentParser) -> None:
+    add_run(parser, nargs="?")
+    parser.add_argument("data", metavar="DATA", nargs="?", help=DATA)
+    parser.add_argument("--features", metavar="F.npz", help="features and names, instead of RUN and DATA")
+    parser.add_argument("-k", required=True, help="number of clusters, or auto to have one proposed")
+    add_feature(parser)
+    parser.add_argument("--manifold", choices=MANIFOLDS, help="clusters along the manifold instead of k-means")
+    parser.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
+    parser.add_argument(
+        "--names", metavar="L.csv", help="a table of name,label: a group is called what most of its members are"
+    )
+    parser.add_argument("--copy-to", metavar="DIR", help="copy the images into a folder for each group")
+    parser.add_argument("--link", action="store_true", help="with --copy-to: links instead of copies")
+    add_seed(parser)
+    add_overwrite(parser)
+
+
 def run(arguments: Namespace) -> None:
     folder = Path(arguments.output)
     table, picture = folder / "assignments.csv", folder / "clusters.png"
-    k = _count(arguments.k)
+    k = count_or("auto", "-k", arguments.k, "clusters")  # None: one is to be proposed
     _check(arguments)
     for target in (table, picture):
         writable(target, arguments.overwrite)
@@ -137,12 +155,3 @@ def _copy(arguments: Namespace, sheet: "ClusterSheet", names: Sequence[str | Non
     folders = write_groups(target, [files[n] for n in samples], groups, samples, arguments.link, arguments.overwrite)
     what = "links to them" if arguments.link else "copies"
     print(f"{len(samples)} images as {what} in {len(folders)} folders of {target}; the originals are where they were")
-
-
-def _count(given: str) -> int | None:
-    """A number, or None where one is to be proposed."""
-    if given == "auto":
-        return None
-    if not given.isdecimal() or int(given) < 1:
-        raise InputError(f"-k is {given!r}: give a number of clusters, at least 1, or auto")
-    return int(given)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,17 +19,7 @@ from sao import __version__
 from sao.runtime.machine import usable_cores
 
 SMALLEST_DISK = 2e9  # bytes; two checkpoints of the paper's CIFAR run and the one being written need less
-PACKAGES = [
-    "torch",
-    "torchvision",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "safetensors",
-    "pydantic",
-    "pillow",
-    "matplotlib",
-]
+PACKAGES = ["torch", "torchvision", "numpy", "scipy", "scikit-learn", "safetensors", "pydantic", "pillow", "matplotlib"]
 EXTRAS = {
     "torch-fidelity": "metrics",
     "lightly": "baselines",
@@ -60,6 +50,10 @@ class Finding:
     name: str
     text: str
     remedy: str = ""
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """It has none."""
 
 
 def run(arguments: Namespace) -> int:

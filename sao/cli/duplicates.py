@@ -1,10 +1,11 @@
 """sao duplicates: groups of equal and near-equal images, with the one to keep. It changes none of them."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sao.cli.flags import add_overwrite
 from sao.cli.output import warn, writable_folder
 from sao.errors import InputError, printable
 from sao.runtime.csv_files import write_csv
@@ -21,6 +22,16 @@ SHOWN = 20  # groups in the terminal, and copies of each
 SHOWN_COPIES = 3
 
 
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", help="a folder, an archive or a list of images")
+    parser.add_argument("--features", metavar="F.npz", help="features and names as `sao embed` writes them, instead of images")
+    parser.add_argument(
+        "--model", metavar="NAME|RUN", help="whose features find candidates (default: one of sao that suits, or patches)"
+    )
+    parser.add_argument("-o", "--output", help="folder for duplicates.csv and duplicates.html (default: none are written)")
+    add_overwrite(parser)
+
+
 def run(arguments: Namespace) -> None:
     if (arguments.folder is None) == (arguments.features is None):
         raise InputError("give a folder of images, or --features F.npz, one of the two")
@@ -29,11 +40,14 @@ def run(arguments: Namespace) -> None:
     target = None if arguments.output is None else Path(arguments.output)
     if target is not None:
         writable_folder(target, arguments.overwrite, r"duplicates\.(csv|html)")
-    from sao.search.duplicates import find_duplicates
+    from sao.search.duplicates import Known, find_duplicates
 
     looked = None
     if arguments.features is not None:
-        known = _known_features(Path(arguments.features))
+        from sao.evaluation.features import named_features
+
+        features, names = named_features(Path(arguments.features))
+        known = Known(list(map(printable, names)), features=features)
         groups = find_duplicates(known)
     else:
         looked = _looked_through(arguments.folder, arguments.model)
@@ -82,22 +96,6 @@ def _features(model: str, folder: str, looked: "LookedThrough") -> "np.ndarray":
     if list(samples.names or ()) != list(looked.known.names):
         raise InputError(f"files in {folder} changed while they were read: run it again")
     return loaded.embed(samples, progress=Bar("embedding", "images"))
-
-
-def _known_features(path: Path) -> "Known":
-    from sao.data.files.npz import read_npz
-    from sao.search.duplicates import Known
-
-    arrays = read_npz(path, ("features", "names"))
-    if "features" not in arrays:
-        raise InputError(f"{path} holds no array called features: `sao embed` writes such a file")
-    features = arrays["features"]
-    if features.ndim != 2:
-        raise InputError(f"features in {path} must have shape (samples, dimensions), got {features.shape}")
-    names = [printable(str(name)) for name in arrays.get("names", range(len(features)))]
-    if len(names) != len(features):
-        raise InputError(f"{path} holds {len(features)} features and {len(names)} names: give one name for each")
-    return Known(names, features=features)
 
 
 def _table(groups: "list[Group]", known: "Known", looked: "LookedThrough | None"):

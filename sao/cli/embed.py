@@ -1,12 +1,13 @@
 """sao embed: features of data, with the names of the samples, as .npz, .csv or .parquet."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sao.cli.flags import DATA, add_feature, add_overwrite, add_run
 from sao.cli.output import warn, writable
 from sao.errors import InputError
 from sao.runtime.csv_files import write_csv
@@ -16,6 +17,14 @@ if TYPE_CHECKING:  # torch comes with it
     from sao.data.dataset import Samples
 
 ENDINGS = (".npz", ".csv", ".parquet")
+
+
+def add_options(parser: ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("data", metavar="DATA", help=DATA)
+    parser.add_argument("-o", "--output", required=True, help="NAME.npz, NAME.csv or NAME.parquet")
+    add_feature(parser)
+    add_overwrite(parser)
 
 
 def run(arguments: Namespace) -> None:
@@ -28,12 +37,13 @@ def run(arguments: Namespace) -> None:
     import sao
     from sao.cli.inputs import open_with_splits
     from sao.training.bar import Bar
+    from sao.training.model import names_of
 
     model = sao.load(arguments.run, report=warn)
     samples, splits = open_with_splits(model, arguments.data)
     feature = arguments.feature or model.usual_feature
     features = model.embed(samples, feature, progress=Bar("embedding", "samples"))
-    names = list(samples.names) if samples.names is not None else [str(i) for i in range(len(samples))]
+    names = names_of(samples)
     writers: dict[str, Callable] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
     with written(target) as temporary:
         writers[target.suffix](temporary, names, splits, features, samples)

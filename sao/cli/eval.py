@@ -1,11 +1,12 @@
 """sao eval: every metric that the data allows, with its protocol, as a table and as JSON; ends in one plain sentence."""
 
 import re
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sao.cli.flags import MANIFOLDS, add_feature, add_labels, add_run, add_seed, count_or
 from sao.cli.output import warn
 from sao.errors import InputError, printable
 
@@ -21,6 +22,34 @@ if TYPE_CHECKING:
 GENERATION = ("is", "fid", "kid", "precision", "recall", "memorised")
 
 
+def add_options(parser: ArgumentParser) -> None:
+    add_run(parser, nargs="?")
+    parser.add_argument("--features", metavar="F.npz", help="x_train, y_train, x_test, y_test instead of a run")
+    parser.add_argument("--data", help="other labelled data than the run's, prepared as the run's was")
+    add_labels(parser)
+    parser.add_argument("--rows", default="10000", help="at most so many samples of each split, or all (default: 10000)")
+    parser.add_argument("--budget", default="10", help="minutes for the metrics, or none (default: 10)")
+    parser.add_argument("--metrics", help="comma-separated names (default: all that the data allows)")
+    add_feature(parser)
+    parser.add_argument(
+        "--manifold",
+        choices=MANIFOLDS,
+        default="spectral",
+        help="how clusters along the manifold are found (default: spectral)",
+    )
+    parser.add_argument("--weights", choices=("ema", "raw"), default="ema", help="EMA weights, or as trained (default: ema)")
+    parser.add_argument(
+        "--pretrained",
+        metavar="NAME",
+        help="network to compare with: efficientnet_lite0, timm:NAME if its weights are here, or none (default: "
+        "efficientnet_lite0 for colour images of at least 32x32 if it is installed)",
+    )
+    parser.add_argument("--samples", type=int, default=None, help="generated samples for generation metrics")
+    parser.add_argument("--inception", metavar="FILE", help="standard weights for IS and FID; download; or none: a stand-in")
+    add_seed(parser)
+    parser.add_argument("-o", "--output", help="JSON file (default: RUN/eval/…); metrics are added to those in it")
+
+
 def run(arguments: Namespace) -> None:
     if (arguments.run is None) == (arguments.features is None):
         raise InputError("give a run, or --features F.npz, one of the two")
@@ -30,7 +59,7 @@ def run(arguments: Namespace) -> None:
     if arguments.pretrained is not None and (arguments.run is None or arguments.metrics is not None):
         raise InputError("--pretrained is a row beside all baselines of a run: leave out --features and --metrics")
     names = None if arguments.metrics is None else [name.strip() for name in arguments.metrics.split(",") if name.strip()]
-    rows = _rows(arguments.rows)
+    rows = count_or("all", "--rows", arguments.rows, "samples")
     _minutes(arguments.budget)
     from sao.runtime import launch as processes
 
@@ -69,7 +98,7 @@ def _evaluate_file(
     assert train is not None
     plan = _plan(names, rows, arguments)
     found = _measured({LEARNT: (train, test)}, plan, arguments.seed, _begun(plan))
-    _report(found, samples, found.metrics, [], target, None, before, arguments.verbose)
+    _report(found, samples, found.metrics, [], target, None, before)
 
 
 def _evaluate_run(
@@ -118,7 +147,7 @@ def _evaluate_run(
         found = None if pairs is None else _measured(pairs, plan, arguments.seed, budget)
         generated = _generation(model, dataset, names, arguments, facts)
         metrics, owner = [] if found is None else found.metrics, _owner(target, run)
-        _report(found, len(dataset.train), metrics, generated, target, owner, before, arguments.verbose)
+        _report(found, len(dataset.train), metrics, generated, target, owner, before)
         if target == run.evaluations / f"step-{model.step:08d}-backbone-ema.json":
             _refresh_page(run, model, dataset, found)
 
@@ -182,10 +211,9 @@ def _report(
     target: Path | None,
     owner: Path | None,
     before: list[dict],
-    verbose: bool,
 ) -> None:
     """The table, the file and the sentence."""
-    from sao.evaluation import as_grid, as_protocols, as_table, merged, write_json
+    from sao.evaluation import as_grid, as_table, merged, write_json
     from sao.training.summary import intervals_said, rows_said
 
     metrics = [*of_features, *generated]
@@ -196,8 +224,6 @@ def _report(
             print(intervals)
     if generated:
         print(as_table(generated, ("n_real", "n_fake")))
-    if verbose:
-        print(as_protocols(metrics))
     if target is not None:
         write_json(target, merged(before, metrics), owner)
         print(f"with protocols in {target}")
@@ -254,15 +280,6 @@ def _labels(given: str | None) -> "LabelFile | None":
     from sao.data.labels import read_labels
 
     return read_labels(given)
-
-
-def _rows(given: str) -> int | None:
-    """A number, or all."""
-    if given == "all":
-        return None
-    if not given.isdecimal() or int(given) < 1:
-        raise InputError(f"--rows is {given!r}: give a number of samples, or all")
-    return int(given)
 
 
 def _minutes(given: str) -> float | None:

@@ -1,14 +1,23 @@
 """sao explore: one HTML page of a folder of images, without training."""
 
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from sao.cli.flags import add_overwrite
 from sao.cli.output import warn, writable
 from sao.errors import InputError, printable
 
 PAGE = "report.html"
 SHOWN = 3  # files that could not be used
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="a folder or archive of images")
+    parser.add_argument("-o", "--output", metavar="DIR", help="folder for report.html (default: explored/NAME)")
+    parser.add_argument("--model", metavar="NAME|RUN", help="whose features are compared (default: those that suit the images)")
+    parser.add_argument("--clusters", type=int, help="number of groups (default: 5 to 20, by the number of images)")
+    add_overwrite(parser)
 
 
 def run(arguments: Namespace) -> None:

@@ -1,7 +1,7 @@
 """sao export: the encoder of a run, or its generator, as a file for those who do not have sao."""
 
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sao import __version__
+from sao.cli.flags import add_feature, add_overwrite, add_run
 from sao.cli.output import warn, writable, writable_folder
 from sao.errors import InputError
 
@@ -17,6 +18,16 @@ if TYPE_CHECKING:  # torch comes with it
 
 CHECKED = 64  # samples on which the file must agree with the run
 SECONDS = 1.0  # for which each is timed
+
+
+def add_options(parser: ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("-o", "--output", required=True, help="NAME.onnx, NAME.pt2 (torch.export), or a folder")
+    parser.add_argument("--generator", action="store_true", help="the generator instead of the encoder")
+    add_feature(parser, "backbone")
+    parser.add_argument("--any-size", action="store_true", help="take uint8 images of any size, and prepare them in the file")
+    parser.add_argument("--data", help="what to check the file on (default: held-out samples of the run)")
+    add_overwrite(parser)
 
 
 def run(arguments: Namespace) -> None:

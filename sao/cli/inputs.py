@@ -146,7 +146,3 @@ def _say(notes: list[str], skipped: list[Skipped]) -> None:
 def say_skipped(skipped: list[Skipped]) -> None:
     if skipped:
         print(printable(skipped_said(skipped)), file=sys.stderr)
-
-
-def names_of(samples: Samples) -> list[str]:
-    return [str(i) for i in range(len(samples))] if samples.names is None else list(samples.names)

@@ -2,12 +2,17 @@
 
 import shutil
 import textwrap
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from sao.errors import InputError
 
 NARROWEST = 60
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.set_defaults(computes=False)
+    parser.add_argument("group", metavar="GROUP", nargs="?", help="data, train, log, method, encoder, or the name of a method")
 
 
 def run(arguments: Namespace) -> None:

@@ -1,8 +1,13 @@
 """sao presets: the presets by name with their first line, or one of them with every option."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 from sao.config.presets import preset_names, preset_text
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.set_defaults(computes=False)
+    parser.add_argument("name", nargs="?", help="one of them (default: the list)")
 
 
 def run(arguments: Namespace) -> None:

@@ -85,7 +85,8 @@ def price_run(config: Config, automatic: Set[str] | None = None, minutes: float 
     print(described_data(data.opened.dataset) if data.at_hand else price.note)
     if data.at_hand:
         print(describe(config, data.opened.dataset, price.step.trial.method))
-    print(f"length      {price.steps} steps of {config.train.batch}: {_passes(config, price)} passes over the data")
+    passes = price.steps * config.train.batch / price.samples
+    print(f"length      {price.steps} steps of {config.train.batch}: {passes:.3g} passes over the data")
     print(f"one step    {price.step.seconds:.3g} s{_learnt_from(price.step, config.train.batch)}")
     limit = config.log.evaluate_minutes
     print(f"evaluation  {'no limit' if limit is None else f'at most {clock(60 * limit)}'} after the last step")
@@ -147,10 +148,6 @@ def _stand_in(config: Config) -> Priced:
     images = Images(draws.integers(0, 256, shape, dtype=np.uint8), np.arange(shape[0]) % classes, frames=frames)
     note = f"data        {source} is not at hand: priced with random pixels of its shape and its {train} samples"
     return Priced(Opened(Dataset(source, images, images), [], []), train, test, classes, note, at_hand=False)
-
-
-def _passes(config: Config, price: Price) -> str:
-    return f"{price.steps * config.train.batch / price.samples:.3g}"
 
 
 def _learnt_from(cost: StepCost, batch: int) -> str:

@@ -1,9 +1,10 @@
 """sao report: one HTML file that shows a run, or several side by side."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sao.cli.flags import add_labels
 from sao.cli.output import warn, writable
 from sao.errors import InputError
 
@@ -11,6 +12,15 @@ if TYPE_CHECKING:  # torch comes with it
     from sao.data.labels import LabelFile
     from sao.report.build import Shown
     from sao.training.run_folder import Run
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="folders of trained runs")
+    add_labels(parser)
+    parser.add_argument("-o", "--output", help="HTML file (default: RUN/report.html; of several runs report.html)")
+    parser.add_argument("--points", type=int, default=20_000, help="samples on the page (default: all, at most 20000)")
+    parser.add_argument("--layout", choices=("tsne", "umap"), default="tsne", help="of the map (default: tsne)")
+    parser.add_argument("--clusters", type=int, help="how many (default: as many as classes, 10 without labels)")
 
 
 def run(arguments: Namespace) -> None:

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +19,37 @@ TARGETS = {
     **dict.fromkeys(("table2", "table3", "table4", "table5", "samples"), TABLE),
     "compare": {"data", "rows", "dry_run"},
 }
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.set_defaults(takes_options=True)
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        help="figure1: features of self-supervised systems, drawn; figure2: the double spirals, six panels and their numbers; "
+        "table1: self-supervised systems; table2: augmentations; table3: clusters; table4: the objectives; "
+        "table5: learning from a generator; samples: those of the appendix; "
+        "compare: ours beside the two-view methods on your own images",
+    )
+    parser.add_argument("--out", help="folder for runs and results (default: runs/TARGET, for tables runs/TARGET-SCALE)")
+    parser.add_argument("--seeds", default="0", help="for example 0,1,2; the first one is drawn (default: 0)")
+    parser.add_argument("--controls", action="store_true", help="figure2: train every control too, for the table")
+    parser.add_argument("--steps", type=int, help="steps of each run (default: the preset's)")
+    parser.add_argument(
+        "--jobs", type=int, help="runs at a time (default: one for each GPU, else for each core; one of --scale paper)"
+    )
+    parser.add_argument("--scale", choices=("cpu", "paper"), help="tables: what a processor can do, or the paper's settings")
+    parser.add_argument("--data", help="tables: data sets, for example fashion_mnist,cifar10; compare: a path")
+    parser.add_argument("--rows", help="tables: some of the rows, by name")
+    parser.add_argument("--no-search", action="store_true", help="table1, figure1: take learning rates as they are")
+    parser.add_argument(
+        "--search-on", metavar="DATA", help="table1, figure1: search learning rates on this data set, and use them for all"
+    )
+    parser.add_argument(
+        "--rates", metavar="FILE", help="table1, figure1: learning rates that an earlier search found, from its table1.json"
+    )
+    parser.add_argument("--runs", help="figure1: run folders to draw, with commas; with --rows beside rows of table1")
+    parser.add_argument("--dry-run", action="store_true", help="tables: make two steps of each kind and price the study")
 
 
 def run(arguments: Namespace) -> int:

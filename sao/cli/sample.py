@@ -1,17 +1,27 @@
 """sao sample: generated images or vectors, the same for the same seed."""
 
 import math
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 import numpy as np
 
+from sao.cli.flags import add_overwrite, add_run, add_seed
 from sao.cli.output import warn, writable, writable_folder
 from sao.errors import InputError
 from sao.runtime.files import written, written_folder
 
 PICTURES = r"\d{6,}\.png"
 STEPS = 10  # from one end of an interpolation to the other
+
+
+def add_options(parser: ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("-n", type=int, default=64, help="how many, at least 1 (default: 64)")
+    parser.add_argument("-o", "--output", required=True, help="a picture (.png), an array (.npy) or a folder of pictures")
+    add_seed(parser)
+    parser.add_argument("--interpolate", action="store_true", help="rows that go from one latent to another")
+    add_overwrite(parser)
 
 
 def run(arguments: Namespace) -> None:

@@ -1,13 +1,13 @@
 """sao search: the images of a folder that are most like others."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sao.cli.inputs import check_there, names_of, open_for
+from sao.cli.flags import DATA, add_feature, add_overwrite, add_run
 from sao.cli.output import warn, writable_folder
 from sao.errors import InputError, printable
 from sao.runtime.csv_files import write_csv
@@ -28,6 +28,16 @@ DRAWN_QUERIES, DRAWN = 50, 20  # in the picture
 SIDE = 64  # pixels of an image in it
 
 
+def add_options(parser: ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("queries", metavar="QUERY", nargs="+", help="images, or folders of them")
+    parser.add_argument("--in", dest="gallery", required=True, metavar="DATA", help=f"where to search: {DATA}")
+    parser.add_argument("-k", type=int, default=20, help="neighbours of each query (default: 20)")
+    add_feature(parser)
+    parser.add_argument("-o", "--output", help="folder for neighbours.csv and neighbours.png (default: none are written)")
+    add_overwrite(parser)
+
+
 def run(arguments: Namespace) -> None:
     if arguments.k < 1:
         raise InputError(f"-k is {arguments.k}: give a number of neighbours, at least 1")
@@ -35,7 +45,9 @@ def run(arguments: Namespace) -> None:
     if target is not None:
         writable_folder(target, arguments.overwrite, r"neighbours\.(csv|png)")
     import sao
+    from sao.cli.inputs import check_there, open_for
     from sao.training.bar import Bar
+    from sao.training.model import names_of
 
     for query in arguments.queries:
         check_there(query)
@@ -66,6 +78,7 @@ def run(arguments: Namespace) -> None:
 
 def _queries(model: "Model", paths: list[str]) -> "list[Part]":
     """Single images first, all of them needed; then folders and other data."""
+    from sao.cli.inputs import open_for
     from sao.data.files.decode import is_picture
 
     files = [path for path in paths if Path(path).is_file() and is_picture(Path(path))]
@@ -112,6 +125,7 @@ def _tiles(part: "Part", rows: np.ndarray) -> np.ndarray:
     from sao.data.dataset import Images
     from sao.data.named import NAMES
     from sao.search.files import pictures_by_name
+    from sao.training.model import names_of
 
     source, samples = part
     assert isinstance(samples, Images)

@@ -1,14 +1,14 @@
 """sao ship: a small copy of a run to give away, with what embed, cluster and sample read, and a model card."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sao.cli.flags import add_run
 from sao.cli.output import warn
-from sao.core.agreement import difference
 from sao.errors import InputError
 from sao.runtime.files import written_folder
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:  # torch comes with it
 
 CHECKED = 64  # samples on which the copy must agree with the run
 HALF_AGREES = 0.02  # of the largest value, where numbers are kept in half of the bits
+
+
+def add_options(parser: ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("-o", "--output", required=True, help="a new folder, which every command then takes for RUN")
+    parser.add_argument("--half", action="store_true", help="keep weights in 16 bits, if features and samples stay the same")
+    parser.add_argument("--licence", default="not stated", help="of the weights, for the model card (default: not stated)")
 
 
 def run(arguments: Namespace) -> None:
@@ -55,6 +62,8 @@ def run(arguments: Namespace) -> None:
 
 def _checked(model: "Model", copy: "Model", kept: "list[Use]", half: bool) -> float:
     """The largest difference in anything that is kept, as a share of the largest value."""
+    from sao.core.agreement import difference
+
     worst = 0.0
     for use in kept:
         ours = _used(model, use)  # refuses weights that are broken before they are copied

@@ -1,13 +1,36 @@
 """sao train: data → run folder → loop → a table that says whether it was worth it."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sao import config as configuration
+from sao.cli.flags import PRESET, add_labels
 from sao.cli.output import exit_code
-from sao.config import Config
 from sao.config.presets import preset_names
 from sao.errors import InputError, typed
+
+if TYPE_CHECKING:  # torch comes with it
+    from sao.config import Config
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.set_defaults(takes_options=True)
+    parser.add_argument("preset", nargs="?", default=None, help=PRESET)
+    parser.add_argument(
+        "--data",
+        dest="source",
+        help="a folder or archive of images, .txt of paths, .npy, .npz, .csv, .parquet, .arrow, or a data set's name",
+    )
+    parser.add_argument("--out", help="folder of the run (default: runs/PRESET)")
+    parser.add_argument("--overwrite", action="store_true", help="replace a run that is there")
+    parser.add_argument("--auto", action="store_true", help="choose networks and batch for the data (the default with --data)")
+    parser.add_argument("--minutes", type=float, help="as many steps as fit into so many minutes (with --auto)")
+    parser.add_argument(
+        "--start-from", metavar="NAME|RUN", help="begin with the weights of a run, or of a model that comes with sao"
+    )
+    add_labels(parser)
+    parser.add_argument("--why", action="store_true", help="print what was found in the data, and the reason of each choice")
+    parser.add_argument("--dry-run", action="store_true", help="make two steps and price the whole run on this machine")
 
 
 def run(arguments: Namespace) -> int:
@@ -39,20 +62,15 @@ def run(arguments: Namespace) -> int:
         return exit_code(lambda: start(config, out, arguments.overwrite, asked, why=arguments.why, minutes=minutes))
 
 
-def _config(arguments: Namespace) -> Config:
+def _config(arguments: Namespace) -> "Config":
     options = dict(arguments.options)
-    for given, key, value in (
-        (arguments.source is not None, "data.source", arguments.source),
-        (arguments.start_from is not None, "train.start_from", arguments.start_from),
-        (arguments.keep is not None, "log.keep", arguments.keep),
-        (arguments.labels is not None, "data.label_file", arguments.labels),
-        (arguments.no_labels, "data.labels", "false"),
-        (arguments.strict, "data.strict", "true"),
+    for key, value in (
+        ("data.source", arguments.source),
+        ("train.start_from", arguments.start_from),
+        ("data.label_file", arguments.labels),
     ):
-        if given:
+        if value is not None:
             options[key] = value
-    if arguments.labels is not None and arguments.no_labels:
-        raise InputError("--labels and --no-labels contradict each other: give one of them")
     if arguments.start_from == "":
         raise InputError("--start-from is empty: name a run folder, or a model that comes with sao")
     if arguments.out == "":
@@ -62,7 +80,9 @@ def _config(arguments: Namespace) -> Config:
         preset = "digits" if arguments.source is None else "own"
     elif not preset.endswith((".yaml", ".yml")) and preset not in preset_names() and Path(preset).exists():
         raise InputError(f"{preset} is a path, not a preset: {typed('train', '--data', preset)}")
-    return configuration.load_preset(preset, options)
+    from sao.config import load_preset
+
+    return load_preset(preset, options)
 
 
 def _name(arguments: Namespace) -> str:

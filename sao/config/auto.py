@@ -170,10 +170,7 @@ def _choose_for_images(choose, n: int, size: int, device: str, adversarial: bool
         f"generator width {{}} (depth {{}}), because {reason}",
         {"method.generator.width": width, "method.generator.depth": depth},
     )
-    choose(
-        f"batch {{}}, because {why_batch}",
-        {"train.batch": _batch(n, largest)},
-    )
+    choose(f"batch {{}}, because {why_batch}", {"train.batch": _batch(n, largest)})
 
 
 def _choose_small_networks(choose, size: int) -> None:

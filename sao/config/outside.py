@@ -202,7 +202,7 @@ def _origin(options: type, package: str | None) -> Origin:
     except (TypeError, OSError):  # of a notebook
         return Origin(None, options.__qualname__, None, package)
     if package is None:
-        code_files.remember(_nearest(path))
+        code_files.record(_nearest(path))
     return Origin(path.name, options.__qualname__, sha256, package)
 
 

@@ -79,11 +79,11 @@ class Health(nn.Module):
         self.register_buffer("first", torch.zeros((), dtype=torch.int64), persistent=False)  # step · MOST_TERMS + term
         self.step = 0
         self._terms: list[str] = []
-        self._places: dict[tuple[str, ...], int] = {}  # where in the list the terms of one look begin
+        self._places: dict[tuple[str, ...], int] = {}  # where in the list the terms of one update begin
 
     @torch.no_grad()
-    def look(self, scalars: Mapping[str, Tensor]) -> Tensor:
-        """1 where an update must be left out, else 0: an optimiser's `found_inf`."""
+    def found_inf(self, scalars: Mapping[str, Tensor]) -> Tensor:
+        """1 where an update must be left out, else 0, as an optimiser takes it."""
         finite = torch.stack([value.detach().isfinite().all() for value in scalars.values()])
         place = self.step * MOST_TERMS + self._place(tuple(scalars))
         self.first.copy_(torch.where(self.broken, self.first, finite.int().argmin() + place))

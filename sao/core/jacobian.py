@@ -49,11 +49,7 @@ def jacobian_norm(
 
 @refuse_nonfinite
 def outputs_and_norms(
-    function: Function,
-    x: Tensor,
-    steps: int = 1,
-    generator: torch.Generator | None = None,
-    start: Tensor | None = None,
+    function: Function, x: Tensor, steps: int = 1, generator: torch.Generator | None = None, start: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The outputs and the Jacobian norms of samples, with a graph, from one forward pass and input directions `start`."""
     _check_arguments(x, steps)

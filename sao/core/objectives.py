@@ -56,11 +56,7 @@ def bhattacharyya(real: Tensor, fake: Tensor, **options: Unpack[Gaussian]) -> Te
 
 @refuse_nonfinite
 def gaussian_covariance(
-    embeddings: Tensor,
-    *,
-    covariance: Covariance = "full",
-    centre: Centre = "sphere",
-    epsilon: float = EPSILON,
+    embeddings: Tensor, *, covariance: Covariance = "full", centre: Centre = "sphere", epsilon: float = EPSILON
 ) -> Tensor:
     """Regularised covariance (p, p) of a batch, or its diagonal (p,), around the mean, of unit length or as it is."""
     if centre not in ("sphere", "mean"):
@@ -89,12 +85,7 @@ def gaussian_logdet(embeddings: Tensor, **options: Unpack[Gaussian]) -> Tensor:
 
 @refuse_nonfinite
 def neighbour_similarity(
-    queries: Tensor,
-    query_keys: Tensor,
-    values: Tensor,
-    keys: Tensor,
-    k: int = 1,
-    skip_first: bool = False,
+    queries: Tensor, query_keys: Tensor, values: Tensor, keys: Tensor, k: int = 1, skip_first: bool = False
 ) -> Tensor:
     """Mean over queries (n, p) and their k nearest pool entries of query · value; the paper's Eq. real_knn.
 

@@ -94,7 +94,7 @@ def raw_size(shape: tuple[int, ...], columns: int | None) -> tuple[int, int]:
 
 
 def _chunks(rows: np.ndarray, chunk: int) -> list[Numbers]:
-    """Rows in parts; consecutive ones as slices, which need no copy of what lies in memory."""
+    """Rows in chunks; consecutive ones as slices, which need no copy of what lies in memory."""
     parts: list[Numbers] = []
     for start in range(0, len(rows), chunk):
         part = rows[start : start + chunk]

@@ -51,10 +51,7 @@ class Extractor:
 
 
 def extractor(
-    weights: str | os.PathLike | None = None,
-    size: int = 128,
-    download: bool = False,
-    device: torch.device | str = "cpu",
+    weights: str | os.PathLike | None = None, size: int = 128, download: bool = False, device: torch.device | str = "cpu"
 ) -> Extractor:
     """Inception when its weights are given, named by SAO_INCEPTION_WEIGHTS, cached or installed; else EfficientNet-Lite0.
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sao.errors import InputError
 from sao.evaluation.budget import check_time
+from sao.evaluation.result import Metric, accuracy
 
 LARGEST = 4096  # rows or columns, whichever are fewer, of what is decomposed: ten seconds and 400 MB
 NARROWED = 2048  # columns, where both are more
@@ -161,6 +162,24 @@ class Columns:
             d, kept = self.directions.shape
             said["columns"] = f"{d}, projected to {kept} leading directions of the training rows"
         return said
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """A fitted metric: one model, or one for each draw of labels, and what it needs to score rows it has not seen."""
+
+    name: str
+    task: Task
+    columns: Columns
+    model: Any  # has predict(rows) → codes of classes (n,); or a list of such
+    protocol: dict[str, Any]
+
+    def score(self, test_x: Any, test_y: Any) -> list[Metric]:
+        x, y = self.task.scored(test_x, test_y)
+        x = self.columns.apply(x)
+        several = isinstance(self.model, list)
+        right = torch.stack([one.predict(x) == y for one in self.model]) if several else self.model.predict(x) == y
+        return [accuracy(self.name, right, {**self.protocol, "n_test": len(x)})]
 
 
 def greatest(scores: Tensor) -> Tensor:

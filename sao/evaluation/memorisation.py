@@ -78,7 +78,8 @@ class _Rows:
 
     def __getitem__(self, rows: Any) -> Tensor:
         part = np.asarray(self.values[rows])
-        return feature_matrix(self.name, torch.from_numpy(part.reshape(len(part), -1).astype(_floating(part.dtype))))
+        floating = np.float64 if part.dtype == np.float64 else np.float32
+        return feature_matrix(self.name, torch.from_numpy(part.reshape(len(part), -1).astype(floating)))
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
         """(first row, rows) of each part."""
@@ -111,7 +112,3 @@ def _nearest(queries: _Rows, reals: _Rows, own: Tensor | None = None) -> tuple[T
         found = reals[nearest[start : start + len(part)].numpy()]
         distances.append((part.double() - found.double()).norm(dim=1))
     return nearest, torch.cat(distances)
-
-
-def _floating(kind: np.dtype) -> type:
-    return np.float64 if kind == np.float64 else np.float32

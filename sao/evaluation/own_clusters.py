@@ -1,4 +1,4 @@
-"""How the clusters that a learner made itself agree with the labels, beside what any clusters of their sizes would score."""
+"""How the clusters that a method made itself agree with the labels, beside what any clusters of their sizes would score."""
 
 from collections.abc import Callable
 from typing import Any
@@ -51,7 +51,7 @@ def _with_chance(
     protocol = {
         "chance": chance,
         "chance_is": f"mean over {SHUFFLES} shuffles of the labels",
-        "clusters_by": "the learner itself",
+        "clusters_by": "the method itself",
         "k": k,
         "classes": len(np.unique(labels)),
         "n_test": len(labels),

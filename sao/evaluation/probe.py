@@ -13,8 +13,8 @@ from torch import Tensor
 from sao.data.split import by_class
 from sao.errors import InputError
 from sao.evaluation.budget import check_time
-from sao.evaluation.inputs import Columns, Task, check_splits, greatest, principal
-from sao.evaluation.result import Metric, accuracy
+from sao.evaluation.inputs import Classifier, Columns, Task, check_splits, greatest, principal
+from sao.evaluation.result import Metric
 
 
 def linear_probe(train_x: Any, train_y: Any, test_x: Any, test_y: Any, cost: float = 1.0) -> Metric:
@@ -24,48 +24,21 @@ def linear_probe(train_x: Any, train_y: Any, test_x: Any, test_y: Any, cost: flo
 
 
 def few_shot(
-    train_x: Any,
-    train_y: Any,
-    test_x: Any,
-    test_y: Any,
-    share: float,
-    repeats: int = 5,
-    seed: int = 0,
-    cost: float = 1.0,
+    train_x: Any, train_y: Any, test_x: Any, test_y: Any, share: float, repeats: int = 5, seed: int = 0, cost: float = 1.0
 ) -> Metric:
     """The probe fitted to a share of the labels, stratified, at least one for each class; mean over seeded draws."""
     check_splits(train_x, train_y, test_x, test_y)
     return fit_few_shot(train_x, train_y, share, repeats, seed, cost).score(test_x, test_y)[0]
 
 
-@dataclass(frozen=True, eq=False)
-class FittedProbes:
-    """One probe, or one for each draw of labels."""
-
-    name: str
-    task: Task
-    columns: Columns
-    probes: "Probe | list[Probe]"
-    protocol: dict[str, Any]
-
-    def score(self, test_x: Any, test_y: Any) -> list[Metric]:
-        x, y = self.task.scored(test_x, test_y)
-        x = self.columns.apply(x)
-        if isinstance(self.probes, Probe):
-            right = self.probes.predict(x) == y
-        else:
-            right = torch.stack([probe.predict(x) == y for probe in self.probes])
-        return [accuracy(self.name, right, {**self.protocol, "n_test": len(x)})]
-
-
-def fit_probe(train_x: Any, train_y: Any, cost: float = 1.0) -> FittedProbes:
+def fit_probe(train_x: Any, train_y: Any, cost: float = 1.0) -> Classifier:
     x, y, task, columns, protocol = _prepared(train_x, train_y, cost)
     probe = Probe.fit(x, y, len(task.classes), cost)
     protocol |= {"iterations": probe.iterations, "largest_gradient": probe.gradient}
-    return FittedProbes("probe", task, columns, probe, protocol)
+    return Classifier("probe", task, columns, probe, protocol)
 
 
-def fit_few_shot(train_x: Any, train_y: Any, share: float, repeats: int = 5, seed: int = 0, cost: float = 1.0) -> FittedProbes:
+def fit_few_shot(train_x: Any, train_y: Any, share: float, repeats: int = 5, seed: int = 0, cost: float = 1.0) -> Classifier:
     if not 0 < share <= 1:
         raise InputError(f"share must lie between 0 and 1, got {share}: 0.01 is one percent of the labels")
     if repeats < 1:
@@ -80,7 +53,7 @@ def fit_few_shot(train_x: Any, train_y: Any, share: float, repeats: int = 5, see
         "restarts": repeats,
         "seeds": f"{seed}..{seed + repeats - 1}",
     }
-    return FittedProbes(f"probe_{100 * share:g}pct", task, columns, probes, protocol)
+    return Classifier(f"probe_{100 * share:g}pct", task, columns, probes, protocol)
 
 
 def labelled_rows(labels: Tensor, share: float, seed: int) -> Tensor:

@@ -124,16 +124,6 @@ def _origin(protocol: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(protocol.get(key)) for key in ("run", "step", "data", "labels", "source"))
 
 
-def as_protocols(metrics: Iterable[Metric]) -> str:
-    """Every metric with everything that its protocol says, for people."""
-    lines = []
-    for metric in metrics:
-        spread = "" if metric.std is None else f" ± {metric.std:.4f}"
-        lines.append(f"{metric.name} {metric.value:.4f}{spread}")
-        lines += [f"    {key}: {value}" for key, value in metric.protocol.items()]
-    return "\n".join(lines)
-
-
 def as_table(metrics: Iterable[Metric], facts: tuple[str, ...] = ("split", "feature", "weights", "n_test")) -> str:
     """A Markdown table that is also readable as plain text: aligned columns, value ± std, the chosen protocol facts."""
     metrics = list(metrics)

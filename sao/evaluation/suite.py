@@ -178,14 +178,7 @@ def _with_facts(metric: Metric, train: Features, test: Features | None) -> Metri
 
 
 def _results(
-    name: str,
-    train: Features,
-    test: Features | None,
-    seed: int,
-    k: int | None,
-    repeats: int,
-    manifold: Manifold,
-    say: Progress,
+    name: str, train: Features, test: Features | None, seed: int, k: int | None, repeats: int, manifold: Manifold, say: Progress
 ) -> list[Metric]:
     scored = train if test is None else test
     match name:

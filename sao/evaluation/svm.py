@@ -6,7 +6,7 @@ others (liblinear's intercept_scaling = 1), so the objective is LinearSVC's, not
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ from sao.core import agreement
 from sao.data.split import by_class
 from sao.errors import InputError
 from sao.evaluation.budget import check_time
-from sao.evaluation.inputs import Columns, Task, check_splits, greatest, principal
-from sao.evaluation.result import Metric, accuracy
+from sao.evaluation.inputs import Classifier, Columns, Task, check_splits, greatest, principal
+from sao.evaluation.result import Metric
 
 COSTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 GAP = 1e-4  # of the objective's value, by which it may be above its minimum
@@ -44,23 +44,6 @@ def linear_svm(
     return fit_svm(train_x, train_y, costs, seed, held_out, progress).score(test_x, test_y)[0]
 
 
-@dataclass(frozen=True, eq=False)
-class FittedSVM:
-    """All that the training split decides; `accuracies` are those on its held-out share, by C."""
-
-    task: Task
-    columns: Columns
-    directions: Tensor
-    model: "LinearSVM"
-    accuracies: dict[float, float]
-    protocol: dict[str, Any]
-
-    def score(self, test_x: Any, test_y: Any) -> list[Metric]:
-        x, y = self.task.scored(test_x, test_y)
-        right = self.model.predict(self.columns.apply(x) @ self.directions) == y
-        return [accuracy("svm", right, {**self.protocol, "n_test": len(x)})]
-
-
 def fit_svm(
     train_x: Any,
     train_y: Any,
@@ -68,7 +51,7 @@ def fit_svm(
     seed: int = 0,
     held_out: float = 0.2,
     progress: Callable[[str], None] | None = None,
-) -> FittedSVM:
+) -> Classifier:
     costs = sorted(float(cost) for cost in costs)
     if not costs or costs[0] <= 0:
         raise InputError(f"costs must be positive numbers, got {costs}: give at least one, such as 0.01")
@@ -79,7 +62,7 @@ def fit_svm(
     scores = _held_out_scores(x, y, classes, costs, held_out, seed, say) if len(costs) > 1 else {}
     cost = agreement.best(scores) if scores else costs[0]
     say(f"C = {cost:g}, all training samples")
-    model = next(LinearSVM.path(x, y, classes, [cost]))
+    model = replace(next(LinearSVM.path(x, y, classes, [cost])), directions=directions)
     protocol = {
         "objective": "one-vs-rest L2-regularised squared hinge (LinearSVC), intercept regularised",
         **columns.protocol,
@@ -93,7 +76,7 @@ def fit_svm(
         "classes": classes,
         "n_train": len(x),
     }
-    return FittedSVM(task, columns, directions, model, scores, protocol)
+    return Classifier("svm", task, columns, model, protocol)
 
 
 def _held_out_scores(
@@ -115,10 +98,11 @@ def _held_out_scores(
 
 @dataclass(frozen=True, eq=False)
 class LinearSVM:
-    """Fitted one-vs-rest weights (d + 1, classes), the intercept in the last row."""
+    """Fitted one-vs-rest weights (d + 1, classes), the intercept in the last row; of coordinates along directions (d, r)."""
 
     weights: Tensor
     cost: float
+    directions: Tensor | None = None
 
     @classmethod
     def fit(cls, x: Tensor, y: Tensor, classes: int, cost: float) -> "LinearSVM":
@@ -145,6 +129,7 @@ class LinearSVM:
             yield cls(torch.cat(weights, dim=1), cost)
 
     def predict(self, x: Tensor) -> Tensor:
+        x = x if self.directions is None else x @ self.directions
         return greatest(x @ self.weights[:-1] + self.weights[-1])
 
     def accuracy(self, x: Tensor, y: Tensor) -> float:
@@ -152,14 +137,7 @@ class LinearSVM:
 
 
 def _minimise(
-    x: Tensor,
-    signs: Tensor,
-    cost: float,
-    start: Tensor,
-    diagonal: Tensor,
-    gap: float,
-    tolerance: float = 1e-4,
-    steps: int = 60,
+    x: Tensor, signs: Tensor, cost: float, start: Tensor, diagonal: Tensor, gap: float, tolerance: float = 1e-4, steps: int = 60
 ) -> Tensor:
     """Truncated Newton on every column of `signs` at once; columns leave when liblinear's stopping rule holds for them."""
     weights, n = start.clone(), len(x)
@@ -237,6 +215,9 @@ def stratified_split(labels: Tensor, share: float, seed: int) -> tuple[Tensor, T
     rows, places, sizes = by_class(labels.cpu().numpy(), order)
     held = places >= sizes - (sizes * share).astype(np.int64)
     if not held.any():
-        raise InputError(f"train_y has at most {sizes.max()} samples of a class: too few to hold some out; give a single cost")
+        raise InputError(
+            f"no class has more than {sizes.max()} labelled training samples, too few to choose the SVM's C on held-out ones: "
+            f"label at least {math.ceil(1 / share)} of a class, or give C (in Python, costs=[0.01])"
+        )
     kept, held = (torch.from_numpy(np.sort(rows[part])).to(labels.device) for part in (~held, held))
     return kept, held

@@ -219,7 +219,7 @@ class Method(nn.Module, ABC):
         parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
         scalars = {f"{name}/{term}": value.detach() for term, value in (losses | diagnostics).items()}
         scalars[f"{name}/gradient_norm"] = gradient_norm(parameters)
-        optimiser.found_inf = self.health.look(scalars)  # pyright: ignore[reportAttributeAccessIssue]
+        optimiser.found_inf = self.health.found_inf(scalars)  # pyright: ignore[reportAttributeAccessIssue]
         with record_function("phase/optimiser"):
             if self.max_grad_norm is not None:
                 clip_grad_norm(parameters, scalars[f"{name}/gradient_norm"], self.max_grad_norm)

@@ -1,7 +1,7 @@
 """BYOL: from one view the network predicts the target network's projection of the other view. No negatives."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -14,22 +14,10 @@ from sao.methods.two_view import Outputs, TeacherOptions, TeacherViews, cross_vi
 from sao.networks import ProjectionHead
 
 
-class Options(TeacherOptions):
-    """BYOL; the BatchNorm of its heads takes the moments of the global batch."""
-
-    name: Literal["byol"] = "byol"
-    hidden_size: PositiveInt = Field(default=4096, description="units between features and projection")
-    predictor_size: PositiveInt = Field(default=4096, description="units between projection and prediction")
-    projection_size: PositiveInt = Field(default=256, description="numbers in a projection")
-
-    def build(self, context: Context) -> "BYOL":
-        return BYOL(self, context)
-
-
 class BYOL(TeacherViews):
     headline = ("network/byol", "network/spread")
 
-    def __init__(self, options: Options, context: Context) -> None:
+    def __init__(self, options: "Options", context: Context) -> None:
         encoder = encoder_for(context.encoder, context.shape)
         size = options.projection_size
         head = ProjectionHead([encoder.feature_size, options.hidden_size, size])
@@ -47,3 +35,13 @@ class BYOL(TeacherViews):
             2 - 2 * F.cosine_similarity(one["prediction"], other["target"].detach()).mean() for one, other in cross_views(views)
         ]
         return {"byol": distances[0] + distances[1]}
+
+
+class Options(TeacherOptions):
+    """BYOL; the BatchNorm of its heads takes the moments of the global batch."""
+
+    name: Literal["byol"] = "byol"
+    builds: ClassVar = BYOL
+    hidden_size: PositiveInt = Field(default=4096, description="units between features and projection")
+    predictor_size: PositiveInt = Field(default=4096, description="units between projection and prediction")
+    projection_size: PositiveInt = Field(default=256, description="numbers in a projection")

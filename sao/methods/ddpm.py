@@ -72,8 +72,7 @@ class Options(MethodOptions):
     optimiser: Optimiser = Field(default=Optimiser(), description="how the network is updated")
     clip_grad_norm: PositiveFloat | None = Field(default=1.0, description="largest norm of a gradient; null: no clipping")
     ema_decay: Decay = Field(
-        default=0.9999,
-        description="decay of the EMA of the network, which gives features and samples; less in the first steps",
+        default=0.9999, description="decay of the EMA of the network, which gives features and samples; less in the first steps"
     )
     feature_time: Annotated[Int, Field(ge=1, le=TIMES)] = Field(
         default=11, description=f"by how many of the {TIMES} steps an image is noised before its features are taken"

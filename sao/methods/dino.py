@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -30,30 +30,11 @@ class Optimiser(ViewsOptimiser):
     )
 
 
-class Options(TeacherOptions):
-    """DINO, with the head for convolutional networks: no BatchNorm."""
-
-    name: Literal["dino"] = "dino"
-    momentum: Decay = Field(default=0.9995, description="decay of the teacher at the start; it rises to 1; less for short runs")
-    optimiser: Optimiser = Field(default=Optimiser(), description="how encoder and head are updated")
-    outputs: PositiveInt = Field(default=4096, description="numbers in an output, K; fewer for short runs")
-    temperature: PositiveFloat = Field(default=0.1, description="of the network's outputs")
-    teacher_temperature: PositiveFloat = Field(default=0.07, description="of the teacher's outputs, which are sharper")
-    warm_up: WarmUp | None = Field(default=None, description="of the teacher's temperature; null: none")
-    centre_decay: Decay = Field(default=0.9, description="of the mean output, which is subtracted from the teacher's")
-    frozen_epochs: NonNegativeFloat = Field(default=1.0, description="epochs before the last layer is trained")
-    hidden_size: PositiveInt = Field(default=2048, description="units of the two layers behind the features")
-    projection_size: PositiveInt = Field(default=256, description="numbers in a projection, before the last layer")
-
-    def build(self, context: Context) -> "DINO":
-        return DINO(self, context)
-
-
 class DINO(TeacherViews):
     headline = ("network/dino",)
     centre: Tensor
 
-    def __init__(self, options: Options, context: Context) -> None:
+    def __init__(self, options: "Options", context: Context) -> None:
         encoder = encoder_for(context.encoder, context.shape)
         hidden, size = options.hidden_size, options.projection_size
         head = nn.Sequential(
@@ -90,3 +71,20 @@ class DINO(TeacherViews):
             return last
         share = min(1.0, step // self.steps_per_epoch / max(1, warm_up.epochs - 1))
         return warm_up.temperature + share * (last - warm_up.temperature)
+
+
+class Options(TeacherOptions):
+    """DINO, with the head for convolutional networks: no BatchNorm."""
+
+    name: Literal["dino"] = "dino"
+    builds: ClassVar = DINO
+    momentum: Decay = Field(default=0.9995, description="decay of the teacher at the start; it rises to 1; less for short runs")
+    optimiser: Optimiser = Field(default=Optimiser(), description="how encoder and head are updated")
+    outputs: PositiveInt = Field(default=4096, description="numbers in an output, K; fewer for short runs")
+    temperature: PositiveFloat = Field(default=0.1, description="of the network's outputs")
+    teacher_temperature: PositiveFloat = Field(default=0.07, description="of the teacher's outputs, which are sharper")
+    warm_up: WarmUp | None = Field(default=None, description="of the teacher's temperature; null: none")
+    centre_decay: Decay = Field(default=0.9, description="of the mean output, which is subtracted from the teacher's")
+    frozen_epochs: NonNegativeFloat = Field(default=1.0, description="epochs before the last layer is trained")
+    hidden_size: PositiveInt = Field(default=2048, description="units of the two layers behind the features")
+    projection_size: PositiveInt = Field(default=256, description="numbers in a projection, before the last layer")

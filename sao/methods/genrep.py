@@ -42,8 +42,7 @@ class Options(ViewsOptions):
         default=0.2, description="deviation of each number of a latent from that of the adjacent one; at most twice of it"
     )
     pairs: PositiveInt | None = Field(
-        default=None,
-        description="how many pairs of latents there are, in the same batches again and again; null: any",
+        default=None, description="how many pairs of latents there are, in the same batches again and again; null: any"
     )
     temperature: PositiveFloat = Field(default=0.1, description="of the softmax over all other views")
     base_temperature: PositiveFloat = Field(

@@ -1,7 +1,7 @@
 """NNCLR: an image's nearest neighbour among those of past batches stands for it when its other view is looked for."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -17,34 +17,10 @@ from sao.methods.two_view import Outputs, TwoViews, WeakerViewsOptions, cross_vi
 from sao.networks import ProjectionHead
 
 
-class Options(WeakerViewsOptions):
-    """NNCLR; the BatchNorm of its heads takes the moments of the global batch."""
-
-    name: Literal["nnclr"] = "nnclr"
-    same_views: bool = Field(default=False, description="only one view, which is compared with its own neighbour")
-    temperature: PositiveFloat = Field(default=0.2, description="of the softmax over the batch")
-    queue: PositiveInt = Field(default=65536, description="past projections in which neighbours are looked for")
-    hidden_size: PositiveInt = Field(default=2048, description="units of the two layers between features and projection")
-    predictor_size: PositiveInt = Field(default=4096, description="units of the layer between projection and prediction")
-    projection_size: PositiveInt = Field(default=256, description="numbers in a projection")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_view_or_two(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or not values.get("same_views"):
-            return values
-        if values.get("second_view") is not None:
-            raise ValueError("same_views makes one view: leave second_view out")
-        return {**values, "second_view": None}
-
-    def build(self, context: Context) -> "NNCLR":
-        return NNCLR(self, context)
-
-
 class NNCLR(TwoViews):
     headline = ("network/nnclr",)
 
-    def __init__(self, options: Options, context: Context) -> None:
+    def __init__(self, options: "Options", context: Context) -> None:
         encoder = encoder_for(context.encoder, context.shape)
         hidden, size = options.hidden_size, options.projection_size
         head = ProjectionHead([encoder.feature_size, hidden, hidden, size], last_norm=True)
@@ -75,3 +51,25 @@ class NNCLR(TwoViews):
         """Which prediction of the batch belongs to a neighbour; the gradient goes through the predictions alone."""
         logits = one["neighbour"].detach() @ other["prediction"].T / self.temperature
         return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
+
+
+class Options(WeakerViewsOptions):
+    """NNCLR; the BatchNorm of its heads takes the moments of the global batch."""
+
+    name: Literal["nnclr"] = "nnclr"
+    builds: ClassVar = NNCLR
+    same_views: bool = Field(default=False, description="only one view, which is compared with its own neighbour")
+    temperature: PositiveFloat = Field(default=0.2, description="of the softmax over the batch")
+    queue: PositiveInt = Field(default=65536, description="past projections in which neighbours are looked for")
+    hidden_size: PositiveInt = Field(default=2048, description="units of the two layers between features and projection")
+    predictor_size: PositiveInt = Field(default=4096, description="units of the layer between projection and prediction")
+    projection_size: PositiveInt = Field(default=256, description="numbers in a projection")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_view_or_two(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not values.get("same_views"):
+            return values
+        if values.get("second_view") is not None:
+            raise ValueError("same_views makes one view: leave second_view out")
+        return {**values, "second_view": None}

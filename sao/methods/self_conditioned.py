@@ -50,6 +50,8 @@ class Options(MethodOptions):
     name: Literal["self_conditioned"] = "self_conditioned"
     encoders: ClassVar[tuple[str, ...] | None] = ()
     generates: ClassVar[bool] = True
+    discriminator_optimiser: Adam = Field(default=Adam(), description="how the discriminator is updated")
+    generator_optimiser: Adam = Field(default=Adam(), description="how the generator is updated")
     width: PositiveInt = Field(default=64, description="channels of both networks are multiples of it")
     latent_size: PositiveInt = Field(default=128, description="numbers in a latent vector")
     embedding_size: PositiveInt = Field(default=256, description="numbers by which the generator is told a cluster")
@@ -57,8 +59,6 @@ class Options(MethodOptions):
     clustered: PositiveInt = Field(default=25_000, description="training images that are clustered, the same ones each time")
     recluster_every: PositiveInt = Field(default=25_000, description="steps after which they are clustered again")
     restarts: PositiveInt = Field(default=10, description="of the first k-means, of which the best is taken")
-    discriminator_optimiser: Adam = Field(default=Adam(), description="how the discriminator is updated")
-    generator_optimiser: Adam = Field(default=Adam(), description="how the generator is updated")
 
     def build(self, context: Context) -> "SelfConditioned":
         images_only(context.shape, self.name)

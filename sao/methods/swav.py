@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -23,29 +23,10 @@ class SmallViews(SmallAugmentation):
     count: PositiveInt = Field(default=6, description="how many")
 
 
-class Options(ViewsOptions):
-    """SwAV; assignments are made for the global batch."""
-
-    name: Literal["swav"] = "swav"
-    small_views: SmallViews | None = Field(default=None, description="smaller views beside the two; null: none")
-    temperature: PositiveFloat = Field(default=0.1, description="of the softmax over prototypes")
-    epsilon: PositiveFloat = Field(default=0.05, description="how soft assignments are; lower it where the loss stays at ln K")
-    sinkhorn_steps: PositiveInt = Field(default=3, description="how often prototypes and samples are evened out in turn")
-    prototypes: PositiveInt = Field(default=3000, description="K")
-    frozen_epochs: NonNegativeFloat = Field(default=2.0, description="epochs before prototypes are trained")
-    queue: NonNegativeInt = Field(default=3840, description="past projections of each view assigned with a batch; 0: none")
-    queue_epochs: NonNegativeFloat = Field(default=50.0, description="epochs before the queue is used")
-    hidden_size: PositiveInt = Field(default=2048, description="units between features and projection")
-    projection_size: PositiveInt = Field(default=128, description="numbers in a projection")
-
-    def build(self, context: Context) -> "SwAV":
-        return SwAV(self, context)
-
-
 class SwAV(TwoViews):
     headline = ("network/swav",)
 
-    def __init__(self, options: Options, context: Context) -> None:
+    def __init__(self, options: "Options", context: Context) -> None:
         encoder = encoder_for(context.encoder, context.shape)
         size = options.projection_size
         head = ProjectionHead([encoder.feature_size, options.hidden_size, size])
@@ -82,6 +63,23 @@ class SwAV(TwoViews):
         if self.queues and step >= self.queue_steps:
             together = torch.cat([scores, self.predictor(self.queues[index].rows)])
         return sinkhorn(together, self.options.epsilon, self.options.sinkhorn_steps)[: len(scores)]
+
+
+class Options(ViewsOptions):
+    """SwAV; assignments are made for the global batch."""
+
+    name: Literal["swav"] = "swav"
+    builds: ClassVar = SwAV
+    small_views: SmallViews | None = Field(default=None, description="smaller views beside the two; null: none")
+    temperature: PositiveFloat = Field(default=0.1, description="of the softmax over prototypes")
+    epsilon: PositiveFloat = Field(default=0.05, description="how soft assignments are; lower it where the loss stays at ln K")
+    sinkhorn_steps: PositiveInt = Field(default=3, description="how often prototypes and samples are evened out in turn")
+    prototypes: PositiveInt = Field(default=3000, description="K")
+    frozen_epochs: NonNegativeFloat = Field(default=2.0, description="epochs before prototypes are trained")
+    queue: NonNegativeInt = Field(default=3840, description="past projections of each view assigned with a batch; 0: none")
+    queue_epochs: NonNegativeFloat = Field(default=50.0, description="epochs before the queue is used")
+    hidden_size: PositiveInt = Field(default=2048, description="units between features and projection")
+    projection_size: PositiveInt = Field(default=128, description="numbers in a projection")
 
 
 def sinkhorn(scores: Tensor, epsilon: float, steps: int) -> Tensor:

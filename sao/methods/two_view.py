@@ -30,6 +30,10 @@ class ViewsOptions(MethodOptions):
     second_view: Augmentation | None = Field(default=None, description="how the second view is made; null: like the first")
     optimiser: ViewsOptimiser = Field(default=ViewsOptimiser(), description="how encoder and head are updated")
     ema_decay: Decay | None = Field(default=None, description="take features from an EMA with this decay; null: the network")
+    builds: "ClassVar[type[TwoViews]]"
+
+    def build(self, context: Context) -> "TwoViews":
+        return self.builds(self, context)  # pyright: ignore
 
 
 class WeakerViewsOptions(ViewsOptions):
@@ -57,9 +61,7 @@ class TwoViews(Method):
         self.features_with, self.embeddings_with = (f"{used}.encoder",), (used,)
         self.views = [options.view, options.second_view or options.view]
         self.batch, self.seed, self.steps = context.batch, context.seed, context.steps
-        self.optimisers = {
-            "network": options.optimiser.build([*self.network.parameters(), *self.predictor.parameters()]),
-        }
+        self.optimisers = {"network": options.optimiser.build([*self.network.parameters(), *self.predictor.parameters()])}
 
     # --- what a method says ------------------------------------------------------------------------------------------
 

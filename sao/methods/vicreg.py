@@ -1,7 +1,7 @@
 """VICReg: two views of an image agree, while every projected feature varies over the batch and no two of them correlate."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -16,23 +16,10 @@ from sao.networks import ProjectionHead
 FLAT = 1e-4  # added to the variance of a feature, which may be the same in all samples
 
 
-class Options(ViewsOptions):
-    """VICReg on the paper's backbone."""
-
-    name: Literal["vicreg"] = "vicreg"
-    invariance: NonNegativeFloat = Field(default=25.0, description="weight of the distance between the two views")
-    variance: NonNegativeFloat = Field(default=25.0, description="weight of the hinge that keeps features' deviations above 1")
-    covariance: NonNegativeFloat = Field(default=1.0, description="weight of the squared correlations between features")
-    projection_size: PositiveInt = Field(default=2048, description="numbers in a projection, and units of the layers before it")
-
-    def build(self, context: Context) -> "VICReg":
-        return VICReg(self, context)
-
-
 class VICReg(TwoViews):
     headline = ("network/vicreg",)
 
-    def __init__(self, options: Options, context: Context) -> None:
+    def __init__(self, options: "Options", context: Context) -> None:
         encoder = encoder_for(context.encoder, context.shape)
         size = options.projection_size
         super().__init__(encoder, ProjectionHead([encoder.feature_size, size, size, size]), options, context)
@@ -44,6 +31,17 @@ class VICReg(TwoViews):
         apart = options.invariance * F.mse_loss(one, other)
         lacking = options.variance * (lacking_variance(one) + lacking_variance(other)) / 2
         return {"vicreg": apart + lacking + options.covariance * (correlation(one) + correlation(other))}
+
+
+class Options(ViewsOptions):
+    """VICReg on the paper's backbone."""
+
+    name: Literal["vicreg"] = "vicreg"
+    builds: ClassVar = VICReg
+    invariance: NonNegativeFloat = Field(default=25.0, description="weight of the distance between the two views")
+    variance: NonNegativeFloat = Field(default=25.0, description="weight of the hinge that keeps features' deviations above 1")
+    covariance: NonNegativeFloat = Field(default=1.0, description="weight of the squared correlations between features")
+    projection_size: PositiveInt = Field(default=2048, description="numbers in a projection, and units of the layers before it")
 
 
 def lacking_variance(projections: Tensor) -> Tensor:

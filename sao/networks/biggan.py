@@ -36,13 +36,7 @@ class Generator(ImageNetwork):
     recompute = False
 
     def __init__(
-        self,
-        size: int = 32,
-        channels: int = 3,
-        width: int = 128,
-        depth: int = 2,
-        latent_size: int = 128,
-        falling: bool = False,
+        self, size: int = 32, channels: int = 3, width: int = 128, depth: int = 2, latent_size: int = 128, falling: bool = False
     ) -> None:
         super().__init__()
         if not 8 <= size <= 256:

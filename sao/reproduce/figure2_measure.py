@@ -117,10 +117,7 @@ def _of_samples(generated: np.ndarray) -> dict[str, float]:
 def _of_embeddings(method: Adversarial, dataset: Dataset, sizes: Sizes, scalar: bool) -> dict[str, float]:
     train_x, train_y, test_x, test_y = _probe_parts(dataset, sizes)
     parts = _embedded(method, train_x, scalar), train_y, _embedded(method, test_x, scalar), test_y
-    return {
-        "nearest_neighbour_accuracy": knn_accuracy(*parts, ks=(1,))[0].value,
-        "linear_accuracy": linear_probe(*parts).value,
-    }
+    return {"nearest_neighbour_accuracy": knn_accuracy(*parts, ks=(1,))[0].value, "linear_accuracy": linear_probe(*parts).value}
 
 
 def _of_palette(plane: np.ndarray, points: np.ndarray, embeddings: np.ndarray, arm: np.ndarray, k: int) -> dict[str, float]:

@@ -33,11 +33,7 @@ _OF_IMAGENET_SIMCLR = {"hidden_size": "4096", "projection_size": "512"}
 _WARM_UP = {"method.warm_up.temperature": "0.04", "method.warm_up.epochs": "50"}
 
 # ViT-small with patches of 4x4, at 128x128 of 8x8; the paper says no more of it.
-_MAE = {
-    **SOLO,
-    "method.optimiser.learning_rate": "2e-4",
-    "encoder": "vit",
-}
+_MAE = {**SOLO, "method.optimiser.learning_rate": "2e-4", "encoder": "vit"}
 # "Default hyper-parameters", says the paper: those of the first publication. Of ImageNet-10 it has no number.
 _DDPM = {
     "train.epochs": "2000",
@@ -85,12 +81,7 @@ CPU_SCALE: Mapping[str, Recipe] = {
     "byol": _cpu(1100, **_BOTH, momentum="0.98"),
     "swav": _cpu(1500, **_STRONG, prototypes="200", queue="0", frozen_epochs="0.25"),
     "dino": _cpu(
-        1100,
-        **{"second_view.crop": "0.2"},
-        outputs="256",
-        momentum="0.99",
-        teacher_temperature="0.04",
-        frozen_epochs="0.25",
+        1100, **{"second_view.crop": "0.2"}, outputs="256", momentum="0.99", teacher_temperature="0.04", frozen_epochs="0.25"
     ),
     "mae": {
         **_CPU,

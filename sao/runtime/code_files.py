@@ -59,11 +59,11 @@ def import_file(path: str) -> CodeFile:
     if known is not None and known.path.resolve() == place.resolve() and known.sha256 == sha256:
         return known
     found = IMPORTED[place.name] = CodeFile(place, _run(place, source), sha256)
-    remember(place)
+    record(place)
     return found
 
 
-def remember(place: Path) -> None:
+def record(place: Path) -> None:
     """Let commands that are printed from now on name the file too."""
     if str(place) not in CODE:
         CODE.append(str(place))

@@ -186,7 +186,8 @@ def _correlations(images: Tensor, looks: Tensor, pairs: np.ndarray) -> np.ndarra
     for row, chosen in zip(rows, np.split(order, starts[1:]), strict=True):
         others = looks[torch.from_numpy(both[chosen, 1])]
         mirrored = others.unflatten(1, (SIDE, SIDE)).flip(-1).flatten(1)
-        found = _crops(images[row, 0], *matrices) @ torch.cat([others, mirrored]).mT
+        crops = _unit(_crop_details(images[row, 0], *matrices).flatten(1))
+        found = crops @ torch.cat([others, mirrored]).mT
         which = chosen % len(pairs)
         best[which] = np.maximum(best[which], found.amax(dim=0).view(2, -1).amax(dim=0).numpy())
     return best
@@ -217,12 +218,8 @@ def _same_colours(first: np.ndarray, second: np.ndarray) -> bool:
     return max(float(F.cosine_similarity(colours[0], other, dim=0)) for other in colours[1:]) >= LEAST_COLOUR_COSINE
 
 
-def _crops(image: Tensor, sharp: Tensor, blurred: Tensor) -> Tensor:
-    """(r², SIDE²): descriptors of every crop of an image (SIDE, SIDE), each enlarged to the size of the whole."""
-    return _unit(_crop_details(image, sharp, blurred).flatten(1))
-
-
 def _crop_details(image: Tensor, sharp: Tensor, blurred: Tensor) -> Tensor:
+    """(r², SIDE, SIDE): the details of every crop of an image (SIDE, SIDE), each enlarged to the size of the whole."""
     details = [lines[:, None] @ image @ lines.mT for lines in (sharp, blurred)]
     return (details[0] - details[1]).flatten(0, 1)
 

@@ -24,10 +24,7 @@ from sao.runtime.files import delete, opened, own_path, read_json, write_text, w
 
 FORMAT = 2  # 1 was written by version 0.2, with other names of networks
 # Names of networks in format 1, at the beginning of a tensor's name or after a dot, and their names today.
-RENAMED = {
-    "average_": "ema_",
-    "partner.": "teacher.",
-}
+RENAMED = {"average_": "ema_", "partner.": "teacher."}
 T = TypeVar("T")
 METHOD, OPTIMISERS, STATE = "method.safetensors", "optimisers.safetensors", "state.json"
 

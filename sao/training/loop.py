@@ -61,7 +61,7 @@ class Diverged(RuntimeError):
 
 
 def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method:
-    """The learner of a configuration at step 0, on its device."""
+    """The method of a configuration at step 0, on its device."""
     check_batch(config, len(dataset.train))
 
     def build() -> Method:

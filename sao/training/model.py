@@ -41,7 +41,7 @@ def check_feature(name: str) -> None:
 
 
 class Model:
-    """The learner of a run at its latest checkpoint, ready to use; it holds none of the training data.
+    """The method of a run at its latest checkpoint, ready to use; it holds none of the training data.
 
     Of a loaded method only the weights that its uses need come into memory.
     """
@@ -110,7 +110,7 @@ class Model:
         function = self.method_for(feature).representation(feature)
         samples = self.samples(x, errors)
         features = extract(function, samples, self.device, chunk, progress=progress)
-        return (features, _names(samples)) if return_names else features
+        return (features, names_of(samples)) if return_names else features
 
     def search(
         self,
@@ -142,7 +142,7 @@ class Model:
         about = f"{feature} {self.facts.shape} {self.config.model_dump_json(include={'method', 'encoder'})}"
         weights = tensors_digest(self.method_for(feature).tensors_for(feature), about)
         features, stored = stored_features(samples, weights, lambda: self.embed(samples, feature, progress=progress))
-        return Index.of(features, _names(samples), stored)
+        return Index.of(features, names_of(samples), stored)
 
     def predict(self, x: Any, k: int | None = None, seed: int = 0) -> np.ndarray:
         """Clusters (n,) of the features. The first call, and every call with `k`, fits the clusters to these samples."""
@@ -163,7 +163,7 @@ class Model:
         return ClusterSheet.of(self.embed(samples), samples, wanted, seed)
 
     def untrained(self) -> Method:
-        """The learner as it was before its first step."""
+        """The method as it was before its first step."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said when the run began
             return self.config.build_method(self.facts.shape, self.facts.samples, self.facts.classes).to(self.device).eval()
@@ -315,7 +315,8 @@ def _is_loader(x: Any) -> bool:
     return hasattr(x, "dataset") and hasattr(x, "batch_sampler") and hasattr(x, "__iter__")
 
 
-def _names(samples: Samples) -> list[str]:
+def names_of(samples: Samples) -> list[str]:
+    """Their names, or else their numbers."""
     return [str(i) for i in range(len(samples))] if samples.names is None else list(samples.names)
 
 

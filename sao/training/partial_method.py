@@ -20,12 +20,7 @@ class PartialMethod:
     """The method of a checkpoint with only the weights that its uses need; where it has no `outline`, with all of them."""
 
     def __init__(
-        self,
-        build: Callable[[], Method],
-        outline: Method | None,
-        path: Path,
-        device: torch.device,
-        raw: bool,
+        self, build: Callable[[], Method], outline: Method | None, path: Path, device: torch.device, raw: bool
     ) -> None:
         self.outline, self.path, self.device = outline, path, device
         self._build, self._raw = build, raw

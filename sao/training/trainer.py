@@ -159,7 +159,7 @@ def fit(
 
 
 def build(config: Config, dataset: Dataset) -> Method:
-    """The learner at step 0, with as many threads as the configuration says."""
+    """The method at step 0, with as many threads as the configuration says."""
     set_threads(config.train.threads)
     return new_method(config, dataset, choose_device(config.train.device))
 

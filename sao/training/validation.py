@@ -91,30 +91,27 @@ class Collapse:
 
     def seen(self, step: int, values: Mapping[str, float]) -> str | None:
         """What there is to say after a row of the log: a collapse, once each time that it happens."""
-        return self._of_spread(step, values) or self._of_loss(step, values) or self._of_distance(step, values)
+        news = self._of_spread(values) or self._of_loss(values) or self._of_distance(values)
+        return None if news is None else f"step {step}: {news}"
 
-    def _of_loss(self, step: int, values: Mapping[str, float]) -> str | None:
+    def _of_loss(self, values: Mapping[str, float]) -> str | None:
         near = [name for name, value in self._uniform.items() if name in values and abs(values[name] - value) < NEAR * value]
         self._stuck = self._stuck + 1 if near else 0
         if self._stuck != LONGER:
             return None
         return (
-            f"step {step}: {near[0]} has stayed at {self._uniform[near[0]]:.3f}, where all outputs are equally likely, so it "
-            "learns nothing: start again with fewer outputs or prototypes, or a lower learning rate"
+            f"{near[0]} has stayed at {self._uniform[near[0]]:.3f}, where all outputs are equally likely, so it learns "
+            "nothing: start again with fewer outputs or prototypes, or a lower learning rate"
         )
 
-    def _of_spread(self, step: int, values: Mapping[str, float]) -> str | None:
+    def _of_spread(self, values: Mapping[str, float]) -> str | None:
         if SPREAD not in values:
             return None
         self._alike = self._alike + 1 if not values[SPREAD] >= ALIKE else 0  # NaN is no spread
-        if self._alike != PATIENCE:
-            return None
-        return (
-            f"step {step}: the network answers nearly the same to every image ({SPREAD} {values[SPREAD]:.3f}), "
-            "so it has collapsed: start again with a lower learning rate"
-        )
+        said = f"the network answers nearly the same to every image ({SPREAD} {values[SPREAD]:.3f}), so it has collapsed"
+        return f"{said}: start again with a lower learning rate" if self._alike == PATIENCE else None
 
-    def _of_distance(self, step: int, values: Mapping[str, float]) -> str | None:
+    def _of_distance(self, values: Mapping[str, float]) -> str | None:
         """The median, because the distance of a network that has collapsed still jumps up for a step now and then."""
         if DISTANCE not in values:
             return None
@@ -131,6 +128,6 @@ class Collapse:
         )
         found = f"distance {typical:.3f}, embeddings of length {length:.1f}"
         return (
-            f"step {step}: the discriminator does not tell real samples from generated ones ({found}), so it learns nothing: "
+            f"the discriminator does not tell real samples from generated ones ({found}), so it learns nothing: "
             f"start again with {advice}"
         )

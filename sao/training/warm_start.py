@@ -230,7 +230,7 @@ class _Names:
         return name
 
     def _network(self, name: str) -> str:
-        """The same for a network: an EMA, average_X, holds its copy of X as average_X.network."""
+        """The same for a network: an EMA, ema_X, holds its copy of X as ema_X.network."""
         return self.original(f"{name}.network.").removesuffix(".network.").removesuffix(".")
 
     def of_encoder(self, original: str) -> bool:

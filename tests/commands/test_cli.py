@@ -4,44 +4,41 @@ import argparse
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
+import tiny
 
-from sao.cli import main as cli
-from sao.cli.main import build_parser, main
+from sao.cli.main import COMMANDS, build_parser, main
 from sao.config import load_preset
 from sao.config.presets import preset_names
+from sao.runtime import processor
 from sao.runtime.machine import usable_cores
 
-
-def refused(capsys, *arguments: str) -> str:
-    assert main(list(arguments)) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("sao: ")
-    assert said.err.count("\n") == 1
-    return said.err
+refused = partial(tiny.refused, quiet=True)
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["train", "--help"], ["presets"], ["tran"], ["train", "--out"], ["embed", "run"]]
+    "typed",
+    [["--help", "presets", "tran", "train --out", "embed run"], [f"{command} --help" for command in COMMANDS]],
+    ids=["short", "help"],
 )
-def test_answers_without_importing_what_is_slow(arguments):
+def test_answers_without_importing_what_is_slow(typed):
     """A second of imports is a second of waiting for a spelling mistake."""
     program = (
         "import sys\nfrom sao.cli.main import main\n"
-        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "for line in sys.argv[1:]:\n    try:\n        main(line.split())\n    except SystemExit:\n        pass\n"
         "slow = {'torch', 'sklearn', 'matplotlib', 'torchvision', 'scipy'} & set(sys.modules)\n"
         "print(sorted(slow), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program, *typed], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("arguments", [["presets"], ["options", "train"]])
 def test_a_command_that_computes_nothing_does_not_wait(arguments, monkeypatch, capsys):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.setattr(cli.time, "sleep", lambda seconds: pytest.fail(f"waited for {seconds} s"))
+    monkeypatch.setattr(processor.time, "sleep", lambda seconds: pytest.fail(f"waited for {seconds} s"))
     assert main(arguments) == 0
 
 
@@ -93,8 +90,8 @@ def test_help_says_what_to_do_first(capsys):
         (["train", "--gpu", "1"], ["did you mean --train.device?"]),
         (["train", "--output", "1"], ["did you mean --out?"]),
         (["train", "--seed", "-1"], ["seed", "-1"]),
-        (["train", "--keep", "0"], ["log.keep", "0"]),
-        (["train", "--keep", ""], ["log.keep"]),
+        (["train", "--log.keep", "0"], ["log.keep", "0"]),
+        (["train", "--keep", "3"], ["did you mean --log.keep?"]),
         (["train", "--data", ""], ["data.source", "at least 1 character"]),
         (["train", "--out", ""], ["--out"]),
         (["train", "--train.device", "abacus"], ["train.device", "'abacus'"]),
@@ -149,7 +146,7 @@ def test_memory_that_was_freed_is_used_again():
     code = """
 import resource
 from threading import Thread
-from sao.cli.main import keep_freed_memory
+from sao.runtime.processor import keep_freed_memory
 keep_freed_memory()
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -172,8 +169,8 @@ def test_threads_spin_only_where_the_cores_are_idle_now(monkeypatch):
         monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
         monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
         readings = iter(times)
-        monkeypatch.setattr(cli, "_core_times", lambda: next(readings))
-        cli.choose_how_threads_wait()
+        monkeypatch.setattr(processor, "_core_times", lambda: next(readings))
+        processor.choose_how_threads_wait()
         assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
         return os.environ["GOMP_SPINCOUNT"]
 
@@ -185,7 +182,7 @@ def test_threads_spin_only_where_the_cores_are_idle_now(monkeypatch):
 def test_a_busy_core_is_seen():
     burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(usable_cores())]
     try:
-        assert cli._share_busy() > 0.5
+        assert processor._share_busy() > 0.5
     finally:
         for process in burning:
             process.kill()

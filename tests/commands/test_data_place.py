@@ -60,14 +60,6 @@ def _change_place(project: Path, absolute: str) -> None:
     file.write_text(json.dumps(facts | {"place": [absolute, facts["place"][1]]}))
 
 
-def refused(capsys, *arguments: object) -> str:
-    capsys.readouterr()
-    assert main([str(word) for word in arguments]) == 2
-    said = capsys.readouterr()
-    assert said.err.count("\n") == 1, said.err
-    return said.err
-
-
 def test_from_another_folder(project, monkeypatch, capsys):
     monkeypatch.setenv("SAO_CACHE", str(project.parent / "cache"))
     monkeypatch.chdir("/")
@@ -92,7 +84,7 @@ def test_run_and_data_moved_together(moved):
 def test_data_that_is_gone_is_said_with_every_place(moved, tmp_path, capsys):
     (moved / "photographs").rename(tmp_path / "elsewhere")
     for command in ("resume", "eval"):
-        said = refused(capsys, command, moved / "runs/x")
+        said = tiny.refused(capsys, command, moved / "runs/x")
         for place in (tmp_path / "gone/photographs", moved / "photographs", "/photographs"):
             assert f" {place}," in said.replace(";", ",")
         assert "--data PATH" in said
@@ -109,8 +101,8 @@ def test_a_place_that_is_named_is_remembered(moved, tmp_path, capsys):
 def test_other_data_is_refused(moved, tmp_path, count, seed, said, capsys):
     before = {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
     other = photographs(tmp_path / "other", seed, count)
-    assert said in refused(capsys, "resume", moved / "runs/x", "--data", other)
-    assert "there is no file or folder" in refused(capsys, "resume", moved / "runs/x", "--data", tmp_path / "nowhere")
+    assert said in tiny.refused(capsys, "resume", moved / "runs/x", "--data", other)
+    assert "there is no file or folder" in tiny.refused(capsys, "resume", moved / "runs/x", "--data", tmp_path / "nowhere")
     assert before == {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
 
 
@@ -118,7 +110,7 @@ def test_labels_that_were_exchanged_are_other_data(moved, capsys):
     data = moved / "photographs"
     for old, new in (("dark", "x"), ("light", "dark"), ("x", "light")):
         (data / old).rename(data / new)
-    assert "other ones" in refused(capsys, "resume", moved / "runs/x")
+    assert "other ones" in tiny.refused(capsys, "resume", moved / "runs/x")
 
 
 def test_pixels_that_another_decoder_rounds_otherwise_are_the_same_data(project):

@@ -104,10 +104,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(place, tmp_path, monkeypat
     (tmp_path / "full" / "mine").write_text("mine")
     places = {"RUN": place / "run", "IMAGES": place / "images", "F": place / "f.npz"}
     given = [str(places.get(word, word)).replace("IMAGES", str(place / "images")) for word in words]
-    assert main(["cluster", *given, "-k", "2", "-o", "out"]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
+    assert said in tiny.refused(capsys, "cluster", *given, "-k", "2", "-o", "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
 
 

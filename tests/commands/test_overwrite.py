@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from sao.cli.main import main
 from sao.errors import InputError
 from sao.training.run_folder import Run
 
+refused = partial(tiny.refused, quiet=True)
+
 OLD, NEW = 8, 2  # steps
 
 
@@ -25,15 +28,6 @@ def words(steps: int = NEW) -> list[str]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def refused(capsys, *arguments: object) -> str:
-    """The one line that a command says before it gives up."""
-    assert main([str(word) for word in arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1, said.err
-    return said.err
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def test_a_zip_without_its_labels_in_a_size_of_ones_own(tmp_path):
     with zipfile.ZipFile(archive, "w") as file:
         for path in sorted(folder.rglob("*.jpg")):
             file.write(path, path.relative_to(folder))
-    words = ["train", "--data", archive, "--out", tmp_path / "run", "--no-labels", "--data.size", "16", *SHORT]
+    words = ["train", "--data", archive, "--out", tmp_path / "run", "--data.labels=false", "--data.size", "16", *SHORT]
     said, _ = sao(tmp_path / "train", *words)
     facts = Run(tmp_path / "run").facts
     assert (facts.shape, facts.classes) == ((3, 16, 16), None)
@@ -105,7 +105,7 @@ def test_a_zip_without_its_labels_in_a_size_of_ones_own(tmp_path):
 
 
 def test_strict_stops_at_the_first_bad_item_and_leaves_no_run(tmp_path):
-    words = ["train", "--data", pictures(tmp_path / "data"), "--out", tmp_path / "run", "--strict", *SHORT]
+    words = ["train", "--data", pictures(tmp_path / "data"), "--out", tmp_path / "run", "--data.strict=true", *SHORT]
     said, errors = sao(tmp_path / "train", *words, code=2)
     assert said == ""
     assert errors.startswith("sao: dark/broken.jpg: ")

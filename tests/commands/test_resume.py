@@ -31,14 +31,6 @@ def tensors(run: Path, step: int) -> tuple[bytes, bytes]:
     return first, second
 
 
-def refused(capsys, *arguments: object) -> str:
-    capsys.readouterr()
-    assert main([str(word) for word in arguments]) == 2
-    said = capsys.readouterr()
-    assert said.err.count("\n") == 1, said.err
-    return said.err
-
-
 def test_a_longer_run_is_the_one_that_it_would_have_been(made, tmp_path, capsys):
     run = shutil.copytree(made(train__steps=4), tmp_path / "run")
     assert main(["resume", str(run), "--train.steps", "9"]) == 0
@@ -88,5 +80,5 @@ def test_other_options_hold_from_here_on(made, tmp_path, capsys):
 def test_what_cannot_be_changed_changes_nothing(made, tmp_path, options, said, capsys):
     run = shutil.copytree(made(train__steps=4), tmp_path / "run")
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    assert said in refused(capsys, "resume", run, *options)
+    assert said in tiny.refused(capsys, "resume", run, *options)
     assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}

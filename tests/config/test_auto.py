@@ -138,7 +138,7 @@ def test_the_choice_does_not_depend_on_the_clock():
 
 
 def test_a_processor_gets_what_is_fast_on_it():
-    """Small batches and seldom penalties where images are large enough; a learner without two players keeps its batch."""
+    """Small batches and seldom penalties where images are large enough; a method without two players keeps its batch."""
     config, sentences = auto(images(3200, 16))
     method = structural_options(config)
     assert (config.train.batch, config.train.steps, method.one_pass, method.smooth_every) == (64, 2000, True, 2)
@@ -157,16 +157,16 @@ def test_a_processor_gets_what_is_fast_on_it():
     assert auto(images(640, 16), method="simclr")[0].train.steps == 500, "a hundred passes"
 
 
-@pytest.mark.parametrize(("method", "most"), [("mae", 1_000_000), ("ddpm", 3_000_000)])
-def test_a_processor_gets_small_networks_of_every_learner(method, most, monkeypatch):
+@pytest.mark.parametrize(("name", "most"), [("mae", 1_000_000), ("ddpm", 3_000_000)])
+def test_a_processor_gets_small_networks_of_every_method(name, most, monkeypatch):
     """Those that were published have 47 and 36 million parameters."""
     samples = images(300, 32, 3)
-    config, sentences = auto(samples, method=method)
+    config, sentences = auto(samples, method=name)
     assert any("because the published one takes" in sentence for sentence in sentences)
-    learner = new_method(config, Dataset("x", samples, samples), torch.device("cpu"))
-    assert sum(weight.numel() for weight in learner.parameters() if weight.requires_grad) < most
-    monkeypatch.setattr(module, "choose_device", lambda name: torch.device("meta"))
-    assert not any("because the published one" in sentence for sentence in auto(samples, method=method)[1])
+    method = new_method(config, Dataset("x", samples, samples), torch.device("cpu"))
+    assert sum(weight.numel() for weight in method.parameters() if weight.requires_grad) < most
+    monkeypatch.setattr(module, "choose_device", lambda device: torch.device("meta"))
+    assert not any("because the published one" in sentence for sentence in auto(samples, method=name)[1])
 
 
 def test_pictures_are_announced_by_those_who_make_them():
@@ -218,9 +218,9 @@ def test_a_two_view_learner_is_fitted_to_the_data_too(name, samples):
         passes = 100 / (n // config.train.batch)
         assert method["frozen_epochs"] == pytest.approx(0.05 * passes)
     assert all(sentence.startswith("auto: ") and ("because" in sentence or "to fit" in sentence) for sentence in sentences)
-    learner = new_method(config, Dataset("x", samples, samples), torch.device("cpu"))
+    method = new_method(config, Dataset("x", samples, samples), torch.device("cpu"))
     for step in range(2):
-        learner.step(Batch(samples.inputs(slice(0, config.train.batch)), torch.arange(config.train.batch)), step)
+        method.step(Batch(samples.inputs(slice(0, config.train.batch)), torch.arange(config.train.batch)), step)
 
 
 def test_what_a_hand_set_of_a_two_view_learner_stays():

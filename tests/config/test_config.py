@@ -142,10 +142,7 @@ def test_a_run_has_at_least_one_step_an_epoch():
         ({"method": {"name": "hinge", "bank": 8}}, ["method hinge has no option bank", "structural has it"]),
         ({"method": {"name": "structral"}}, ["there is no method 'structral'", "did you mean structural?"]),
         ({"method": {"bank": 8}}, ["there is no method"]),
-        (
-            {"encoder": {"name": "resnet", "width": 8}},
-            ["resnet has no option width", "perceptron, biggan and vit have it"],
-        ),
+        ({"encoder": {"name": "resnet", "width": 8}}, ["resnet has no option width", "perceptron, biggan and vit have it"]),
         ({"method": {"name": "biggan"}, "encoder": {"name": "resnet"}}, ["biggan cannot use encoder resnet"]),
         ({"seed": 2**32}, ["seed", "4294967296"]),
     ],

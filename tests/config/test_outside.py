@@ -33,14 +33,6 @@ def trained(tmp_path_factory) -> Path:
     return folder
 
 
-def refused(capsys, *words: object) -> str:
-    capsys.readouterr()
-    assert main([str(word) for word in words]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1, said
-    return said
-
-
 def test_a_run_records_file_class_and_digest_and_no_path(trained):
     text = (trained / "run" / "config.yaml").read_text()
     stored = yaml.safe_load(text)
@@ -61,7 +53,7 @@ def test_a_run_is_used_with_the_file_that_a_person_names(trained, tmp_path, caps
 def test_a_run_imports_nothing_by_itself(trained, tmp_path, capsys, monkeypatch):
     """Not even a file of the right name in the current folder or in the run's own."""
     monkeypatch.chdir(trained)
-    said = refused(capsys, "embed", "run", "digits", "-o", tmp_path / "f.npz")
+    said = tiny.refused(capsys, "embed", "run", "digits", "-o", tmp_path / "f.npz")
     assert "needs mine.py:Options (method scaled): add --code PATH/mine.py" in said
     with pytest.raises(InputError, match=r"sao\.register\(Options\)"):
         sao.load("run")
@@ -87,7 +79,7 @@ def test_a_tampered_run_is_one_line(change, kept, trained, tmp_path, capsys):
     if not kept:
         del stored["outside"]
     (run / "config.yaml").write_text(yaml.safe_dump(stored | change))
-    refused(capsys, "embed", run, "digits", "-o", tmp_path / "f.npz")
+    tiny.refused(capsys, "embed", run, "digits", "-o", tmp_path / "f.npz")
 
 
 def test_a_record_of_what_is_in_the_package_changes_nothing(trained, tmp_path):
@@ -104,7 +96,7 @@ def test_a_changed_file_is_said_once_and_used(trained, tmp_path, capsys):
 
 def test_resume_goes_on_with_the_file(trained, tmp_path, capsys):
     run = shutil.copytree(trained / "run", tmp_path / "run")
-    assert "mine.py:Options" in refused(capsys, "resume", run, "--train.steps", "6")
+    assert "mine.py:Options" in tiny.refused(capsys, "resume", run, "--train.steps", "6")
     assert main(["resume", str(run), "--train.steps", "6", "--code", str(trained / "mine.py")]) == 0
     said = capsys.readouterr().out
     assert "going on after step 4 of 6" in said
@@ -141,13 +133,13 @@ def test_python_takes_options_of_an_own_class(tmp_path):
 
 def test_its_options_are_checked_and_shown_like_all(tmp_path, capsys):
     mine = files.write(tmp_path)
-    assert "method.factor" in refused(capsys, "train", "digits", "--method", f"{mine}:Options", "--method.factor", "-1")
+    assert "method.factor" in tiny.refused(capsys, "train", "digits", "--method", f"{mine}:Options", "--method.factor", "-1")
     assert main(["options", f"{mine}:Options"]) == 0
     assert "--method.factor  (number above 0; default: 2.0)" in capsys.readouterr().out
     assert main(["options", "--code", str(mine)]) == 0
     assert "VICReg with a factor." in capsys.readouterr().out
     outside.forget()
-    assert "there is no method 'scaled'" in refused(capsys, "train", "digits", "--method", "scaled")
+    assert "there is no method 'scaled'" in tiny.refused(capsys, "train", "digits", "--method", "scaled")
     assert load_preset("digits").method.name == Config().method.name
 
 
@@ -166,13 +158,13 @@ def test_its_options_are_checked_and_shown_like_all(tmp_path, capsys):
 def test_what_is_wrong_with_a_file_is_one_line(text, member, said, tmp_path, capsys):
     mine = tmp_path / "mine.py" if text is None else files.write(tmp_path, text)
     out = tmp_path / "run"
-    assert said in refused(capsys, "train", "digits", "--method", f"{mine}:{member}", "--out", out)
+    assert said in tiny.refused(capsys, "train", "digits", "--method", f"{mine}:{member}", "--out", out)
     assert not out.exists()
 
 
 def test_a_file_without_a_class_is_one_line(tmp_path, capsys):
     mine = files.write(tmp_path)
-    assert "name a class in it too" in refused(capsys, "train", "digits", "--method", mine, "--out", tmp_path / "run")
+    assert "name a class in it too" in tiny.refused(capsys, "train", "digits", "--method", mine, "--out", tmp_path / "run")
 
 
 def test_the_process_that_measures_memory_has_the_file_too(tmp_path):
@@ -211,11 +203,11 @@ def test_data_comes_from_a_function_that_a_person_names(tmp_path, capsys):
     assert stored["data"]["source"] == "mine.py:moons"
     assert stored["outside"]["data"].keys() == {"file", "name", "sha256"}
     outside.forget()
-    assert "add --code PATH/mine.py" in refused(capsys, "resume", run, "--train.steps", "3")
+    assert "add --code PATH/mine.py" in tiny.refused(capsys, "resume", run, "--train.steps", "3")
     assert main(["resume", str(run), "--train.steps", "3", "--code", str(tmp_path / "mine.py")]) == 0
     (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("mine.py:moons", "mine.py:make_moons"))
     code = ["--code", tmp_path / "mine.py"]  # names of its own file alone
-    assert "mine.py:make_moons is no function of that file" in refused(capsys, "resume", run, "--train.steps", "4", *code)
+    assert "mine.py:make_moons is no function of that file" in tiny.refused(capsys, "resume", run, "--train.steps", "4", *code)
     outside.forget()
     assert main(["embed", str(run), source, "-o", str(features)]) == 0
     assert len(np.load(features)["features"]) == 60

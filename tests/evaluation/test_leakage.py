@@ -80,11 +80,11 @@ def fitted(monkeypatch) -> list:
     """All that the suite fits from now on."""
     kept, fit = [], suite.fit
 
-    def remembering(*arguments):
+    def recording(*arguments):
         kept.append(fit(*arguments))
         return kept[-1]
 
-    monkeypatch.setattr(suite, "fit", remembering)
+    monkeypatch.setattr(suite, "fit", recording)
     return kept
 
 

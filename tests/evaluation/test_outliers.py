@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from sao.evaluation import outliers as module
-from sao.evaluation.outliers import outliers
+from sao.evaluation.outliers import _distances, outliers
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +59,17 @@ def test_the_first_guess_at_what_is_usual_does_not_depend_on_units():
     expected = module._distances(table, rounds=1)
     assert expected[:15].min() > expected[15:].max()
     np.testing.assert_allclose(module._distances(table * [1, 1000], rounds=1), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_distances_of_a_gaussian_are_in_its_own_deviations(size):
+    draws = np.random.default_rng(0).standard_normal((4000, size))
+    mixed = draws @ np.random.default_rng(1).normal(size=(size, size)) + 7
+    assert np.mean(_distances(mixed) ** 2) == pytest.approx(size, rel=0.1)
+
+
+def test_a_few_that_are_far_do_not_move_what_is_usual():
+    draws = np.random.default_rng(0).standard_normal((1000, 2))
+    junk = np.concatenate([draws, np.full((40, 2), 50.0)])
+    np.testing.assert_allclose(_distances(junk)[:1000], _distances(draws), rtol=0.15, atol=0.1)
+    assert _distances(junk)[1000:].min() > 30

@@ -1,4 +1,4 @@
-"""Clusters that a learner made: each measure with what chance would give, and purity told from its swapped form."""
+"""Clusters that a method made: each measure with what chance would give, and purity told from its swapped form."""
 
 import numpy as np
 import pytest

@@ -22,11 +22,11 @@ def entering(monkeypatch, owner, name: str) -> list[torch.Tensor]:
     """What the method of a network is given from now on."""
     seen, original = [], getattr(owner, name)
 
-    def remembering(self, x, *arguments):
+    def recording(self, x, *arguments):
         seen.append(x.clone())
         return original(self, x, *arguments)
 
-    monkeypatch.setattr(owner, name, remembering)
+    monkeypatch.setattr(owner, name, recording)
     return seen
 
 

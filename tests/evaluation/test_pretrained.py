@@ -168,10 +168,7 @@ def right(share: float, name: str) -> Metric:
     ("theirs", "said"),
     [
         ((0.9, 0.9), "A pretrained network is the better choice here (the pretrained efficientnet_lite0, trained elsewhere"),
-        (
-            (0.9, 0.5),
-            "better in part: linear SVM 0.900 against 0.700; but worse at 5-nearest-neighbour 0.500 against 0.700.",
-        ),
+        ((0.9, 0.5), "better in part: linear SVM 0.900 against 0.700; but worse at 5-nearest-neighbour 0.500 against 0.700."),
         ((0.5, 0.5), "It is better than a pretrained network too"),
         ((0.7, 0.7), "is neither better nor worse, measurably."),
     ],

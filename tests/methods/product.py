@@ -35,7 +35,7 @@ class Optimiser:
 
 @dataclass(frozen=True)
 class Options:
-    """A learner in plain words."""
+    """A method in plain words."""
 
     settings: Settings = SETTINGS
     shape: tuple[int, ...] = (1, 8, 8)
@@ -295,7 +295,7 @@ def vicreg(options: BaselineOptions, **own: Any) -> tuple[TwoViews, reference_ba
 def two_views(
     name: str, options: BaselineOptions, own: dict[str, Any], losses: Callable[[Tensor, Tensor], dict[str, Tensor]]
 ) -> tuple[TwoViews, reference_baselines.TwoViews]:
-    """A two-view learner and its reference, which differs from others in its losses alone."""
+    """A two-view method and its reference, which differs from others in its losses alone."""
     optimiser = {**vars(options.optimiser), "kind": options.kind}
     method = baseline(name, options, {"view": augmentation(options), "optimiser": optimiser, **own})
     assert isinstance(method, TwoViews)

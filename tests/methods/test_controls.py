@@ -43,8 +43,7 @@ def inputs(step: int = 0, size: int = 16) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_all_methods_share_one_interface(name):
-    method = tiny.method(method=name)
-    assert isinstance(method, Method)
+    method = tiny.method_of(Method, method=name)
     scalars = method.step(tiny.batch(), 0)
     assert scalars
     assert set(method.headline) <= scalars.keys()
@@ -77,8 +76,9 @@ def test_random_stays_as_it_is():
 
 
 def test_supervised_learns_digits():
-    method = tiny.method(method="supervised", train__batch=64, method__optimiser__learning_rate=1e-2, method__ema_decay=0.9)
-    assert isinstance(method, Supervised)
+    method = tiny.method_of(
+        Supervised, method="supervised", train__batch=64, method__optimiser__learning_rate=1e-2, method__ema_decay=0.9
+    )
     losses = [float(method.step(tiny.batch(step, 64), step)["classifier/cross_entropy"]) for step in range(80)]
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
     features = extract(method.features, tiny.dataset().test, torch.device("cpu"))

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import product
@@ -16,7 +17,6 @@ from test_mae import encoder_of
 from test_structural_step import assert_alike
 
 from sao.config import build
-from sao.errors import InputError
 from sao.evaluation.extract import extract
 from sao.methods import Batch
 from sao.methods.base import normal_rows
@@ -25,10 +25,7 @@ from sao.methods.ddpm import DDPM, TIMES, Diffusion, ways_back
 OPTIMISER = product.Optimiser(3e-3, (0.4, 0.9), 0.2)
 
 
-def ddpm(**options) -> DDPM:
-    method = tiny.method(method="ddpm", **options)
-    assert isinstance(method, DDPM)
-    return method
+ddpm = partial(tiny.method_of, DDPM, method="ddpm")
 
 
 def built(augmented: bool, limit: float | None, ema: float, dropout: float) -> DDPM:
@@ -204,28 +201,6 @@ def test_the_loss_falls_on_digits():
     assert sum(losses[-10:]) < 0.6 * sum(losses[:10])
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"encoder": "vit"}, "method ddpm cannot use encoder vit: set --encoder unet"),
-        ({"method__feature_time": 0}, "feature_time"),
-        ({"method__sampling_steps": 1001}, "sampling_steps"),
-        ({"method__sampling_variance": "huge"}, "sampling_variance"),
-        ({"encoder__multipliers": "[1]"}, "multipliers"),
-        ({"encoder__multipliers": "[1, 1, 1, 1, 1]"}, "images of 8x8 cannot be halved 4 times"),
-        ({"encoder__dropout": 1.0}, "dropout"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, said):
-    with pytest.raises(InputError, match=said):
-        ddpm(**options)
-
-
-def test_vectors_are_refused():
-    with pytest.raises(InputError, match="method ddpm is for images, and this data is vectors"):
-        tiny.config(method="ddpm").build_method((7,), 100, None)
-
-
 def test_libraries_are_imported_where_networks_are_built_and_ask_nobody(tmp_path: Path):
     """In a process of its own, because this one has imported them: no name is looked up and nothing is connected to."""
     program = """
@@ -249,10 +224,3 @@ print("built")
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "built\n", "")
     assert not list(tmp_path.iterdir())
-
-
-def test_without_diffusers_the_way_to_install_it_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "diffusers", None)
-    monkeypatch.setitem(sys.modules, "diffusers.models.unets.unet_2d", None)
-    with pytest.raises(InputError, match=r"encoder unet needs diffusers: pip install 'sao\[baselines\]'"):
-        ddpm()

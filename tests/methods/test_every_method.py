@@ -1,16 +1,18 @@
 """What every method promises the engine: a step depends on nothing hidden, and a run goes on where it stopped."""
 
+import json
 from pathlib import Path
 
 import pytest
 import tiny
 import torch
 
+from sao.errors import InputError
 from sao.methods import METHODS
 from sao.training import checkpoint
 
 LEARNING = [name for name in METHODS if name != "random"]
-VIEW_LEARNERS = ("simclr", "vicreg", "byol", "nnclr", "swav", "dino")
+VIEW_METHODS = ("simclr", "vicreg", "byol", "nnclr", "swav", "dino")
 # So that in the resumed part something begins that the first part was without.
 LATER = {
     "swav": {"method__frozen_epochs": 4 / 89, "method__queue_epochs": 0},
@@ -37,7 +39,7 @@ def test_a_step_is_a_function_of_state_batch_and_step(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "optimiser"), [*((name, None) for name in LEARNING), *((name, "lars") for name in VIEW_LEARNERS)]
+    ("name", "optimiser"), [*((name, None) for name in LEARNING), *((name, "lars") for name in VIEW_METHODS)]
 )
 def test_a_resumed_run_is_the_run_that_was_not_stopped(name, optimiser, tmp_path: Path):
     options = {"method": name, **LATER.get(name, {})}
@@ -76,3 +78,40 @@ def assert_resumed_is_equal(tmp_path: Path, options) -> None:
     assert rows[3:6] == rows[6:]
     assert len(list(run.samples.glob("*.png"))) == METHODS[options["method"]].generates  # one grid, drawn twice
     assert equal(expected.state_dict(), resumed.state_dict())
+
+
+@pytest.mark.parametrize("name", ["bigbigan", "ddpm", "genrep", "mae", "self_conditioned", "stylegan2"])
+def test_vectors_are_refused_by_methods_for_images(name):
+    encoder = {"encoder": "perceptron"} if METHODS[name].encoders is None else {}
+    with pytest.raises(InputError, match=f"method {name} is for images, and this data is vectors"):
+        tiny.config(method=name, **encoder).build_method((7,), 100, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("ddpm", {"encoder": "vit"}, "method ddpm cannot use encoder vit: set --encoder unet"),
+        ("ddpm", {"method__feature_time": 0}, "feature_time"),
+        ("ddpm", {"method__sampling_steps": 1001}, "sampling_steps"),
+        ("ddpm", {"method__sampling_variance": "huge"}, "sampling_variance"),
+        ("ddpm", {"encoder__multipliers": "[1]"}, "multipliers"),
+        ("ddpm", {"encoder__multipliers": "[1, 1, 1, 1, 1]"}, "images of 8x8 cannot be halved 4 times"),
+        ("ddpm", {"encoder__dropout": 1.0}, "dropout"),
+        ("mae", {"encoder": "resnet"}, "method mae cannot use encoder resnet: set --encoder vit"),
+        ("mae", {"method__ema_decay": 0.9}, "has no option ema_decay"),
+        ("mae", {"method__mask": 1.0}, "mask"),
+        ("mae", {"encoder__width": 6}, "width must be a multiple of 4 and of heads, got 6 with 2 heads"),
+        ("mae", {"encoder__heads": 3}, "width must be a multiple of 4 and of heads, got 8 with 3 heads"),
+        ("mae", {"method__decoder__heads": 3}, "method.decoder: width must be a multiple of 4 and of heads"),
+        ("mae", {"encoder__patch": 3}, "patches of 3x3 do not divide images of 8x8"),
+        ("mae", {"encoder__patch": 8}, "a single patch has nothing to be filled in from"),
+        ("mae", {"encoder__patch": 1}, "patches of a single value"),
+        ("genrep", {"method__source": "{}"}, "does not describe a run"),
+        ("genrep", {"method__source": "[1"}, "does not describe a run"),
+        ("genrep", {"method__source": json.dumps({**tiny.SOURCE, "method": {"name": "random"}})}, "makes no samples"),
+        ("genrep", {"method__pairs": 15}, "method.pairs is 15 and a batch has 16"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(name, options, said):
+    with pytest.raises(InputError, match=said):
+        tiny.method(method=name, **options)

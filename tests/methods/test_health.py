@@ -58,12 +58,12 @@ def test_weights_and_moments_stay_as_before_a_step_that_is_not_finite(name, valu
 
 def test_the_first_term_that_is_not_finite_is_named():
     health = Health()
-    assert health.look({"a": torch.tensor(1.0), "b": torch.tensor(-1e30)}) == 0
+    assert health.found_inf({"a": torch.tensor(1.0), "b": torch.tensor(-1e30)}) == 0
     health.check()
     health.step = 7
-    assert health.look({"a": torch.tensor(1.0), "b": torch.tensor(torch.inf), "c": torch.tensor(torch.nan)}) == 1
+    assert health.found_inf({"a": torch.tensor(1.0), "b": torch.tensor(torch.inf), "c": torch.tensor(torch.nan)}) == 1
     health.step = 8
-    assert health.look({"a": torch.tensor(torch.nan)}) == 1
+    assert health.found_inf({"a": torch.tensor(torch.nan)}) == 1
     with pytest.raises(NonFiniteError) as stop:
         health.check()
     assert (stop.value.term, stop.value.step) == ("b", 7)
@@ -71,8 +71,7 @@ def test_the_first_term_that_is_not_finite_is_named():
 
 def test_an_update_after_a_broken_one_is_left_out():
     """D's own update was finite and stays; what follows it in the step does not happen."""
-    method = tiny.method(method="structural")
-    assert isinstance(method, Structural)
+    method = tiny.method_of(Structural, method="structural")
     method.generator_losses = lambda real, fake, step: {"distance": fake.embeddings.sum() * torch.nan}
     before = {name: value.clone() for name, value in method.named_parameters()}
     method.training_step(tiny.batch(), 0)

@@ -1,10 +1,13 @@
 """Libraries of the baselines: what is imported before them, and what is taken from them."""
 
+import sys
 from collections.abc import Callable
 
 import pytest
+import tiny
 from torch import nn
 
+from sao.errors import InputError
 from sao.methods import third_party
 from sao.runtime.torchvision_import import import_torchvision
 
@@ -22,6 +25,20 @@ def test_torchvision_is_imported_by_us_before_a_library_does_it(name, monkeypatc
     monkeypatch.setattr(third_party, "import_torchvision", lambda: asked.append(name) or import_torchvision())
     assert LIBRARIES[name]() is not None
     assert asked == [name]
+
+
+@pytest.mark.parametrize(
+    ("method", "library", "module", "who"),
+    [
+        ("ddpm", "diffusers", "models.unets.unet_2d", "encoder unet"),
+        ("mae", "timm", "models.vision_transformer", "encoder vit"),
+    ],
+)
+def test_without_a_library_the_way_to_install_it_is_said(method, library, module, who, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.setitem(sys.modules, f"{library}.{module}", None)
+    with pytest.raises(InputError, match=rf"{who} needs {library}: pip install 'sao\[baselines\]'"):
+        tiny.method(method=method)
 
 
 def test_a_block_of_the_transformer_is_the_published_one():

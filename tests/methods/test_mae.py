@@ -1,7 +1,7 @@
 """MAE: three whole steps against a reference, what it sees and predicts, and that it learns and goes on as every method."""
 
 import copy
-import sys
+from functools import partial
 
 import product
 import pytest
@@ -13,17 +13,13 @@ from test_controls import inputs
 from test_structural_step import assert_alike
 
 from sao.config import build
-from sao.errors import InputError
 from sao.methods import Batch
 from sao.methods.mae import MAE, standardised
 
 OPTIMISER = product.Optimiser(3e-3, (0.4, 0.9), 0.2)
 
 
-def mae(**options) -> MAE:
-    method = tiny.method(method="mae", **options)
-    assert isinstance(method, MAE)
-    return method
+mae = partial(tiny.method_of, MAE, method="mae")
 
 
 def built(shape: tuple[int, ...], mask: float, augmented: bool) -> MAE:
@@ -122,34 +118,3 @@ def test_spread_tells_when_all_features_are_the_same():
         for parameter in method.encoder.blocks.parameters():
             parameter.zero_()  # then nothing reaches the class token
     assert float(method.step(tiny.batch(), 0)["network/spread"]) < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"encoder": "resnet"}, "method mae cannot use encoder resnet: set --encoder vit"),
-        ({"method__ema_decay": 0.9}, "has no option ema_decay"),
-        ({"method__mask": 1.0}, "mask"),
-        ({"encoder__width": 6}, "width must be a multiple of 4 and of heads, got 6 with 2 heads"),
-        ({"encoder__heads": 3}, "width must be a multiple of 4 and of heads, got 8 with 3 heads"),
-        ({"method__decoder__heads": 3}, "method.decoder: width must be a multiple of 4 and of heads"),
-        ({"encoder__patch": 3}, "patches of 3x3 do not divide images of 8x8"),
-        ({"encoder__patch": 8}, "a single patch has nothing to be filled in from"),
-        ({"encoder__patch": 1}, "patches of a single value"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, said):
-    with pytest.raises(InputError, match=said):
-        mae(**options)
-
-
-def test_vectors_are_refused():
-    with pytest.raises(InputError, match="method mae is for images, and this data is vectors"):
-        tiny.config(method="mae").build_method((7,), 100, None)
-
-
-def test_without_timm_the_way_to_install_it_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "timm", None)
-    monkeypatch.setitem(sys.modules, "timm.models.vision_transformer", None)
-    with pytest.raises(InputError, match=r"encoder vit needs timm: pip install 'sao\[baselines\]'"):
-        mae()

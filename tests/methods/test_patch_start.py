@@ -113,10 +113,7 @@ def test_processes_take_the_filters_of_the_first(monkeypatch):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [
-        ({"method__spectral_normalisation": "true"}, "choose one of the two"),
-        ({"encoder__patch": 4}, "at least 12x12 pixels"),
-    ],
+    [({"method__spectral_normalisation": "true"}, "choose one of the two"), ({"encoder__patch": 4}, "at least 12x12 pixels")],
 )
 def test_what_cannot_start_from_patches_is_one_line(options, said):
     with pytest.raises(InputError, match=said):

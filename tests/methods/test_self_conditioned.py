@@ -1,5 +1,7 @@
 """The self-conditioned GAN: whole steps against a slow reference, clusters that are made again, and samples of them."""
 
+from functools import partial
+
 import generative
 import pytest
 import reference_generative
@@ -24,10 +26,7 @@ def built(**options) -> SelfConditioned:
     return method
 
 
-def learner(**options) -> SelfConditioned:
-    method = tiny.method(method="self_conditioned", **options)
-    assert isinstance(method, SelfConditioned)
-    return method
+new_method = partial(tiny.method_of, SelfConditioned, method="self_conditioned")
 
 
 def test_steps_are_those_of_the_reference():
@@ -80,7 +79,7 @@ def test_the_compared_steps_have_several_clusters_in_a_batch():
 
 
 def test_clusters_are_made_again_when_they_are_due_and_not_before():
-    method = learner()
+    method = new_method()
     tiny.make_steps(method, 0, 4)
     before = {name: value.clone() for name, value in method.state_dict().items()}
     data = generative.Data(tiny.dataset().train.inputs(slice(None)))
@@ -99,7 +98,7 @@ def assert_copied(method: SelfConditioned) -> None:
 
 
 def test_between_two_clusterings_the_copy_stands_still():
-    method = learner()
+    method = new_method()
     tiny.make_steps(method, 0, 1)
     before = method.clusters_of(tiny.batch().inputs)
     copied = {name: value.clone() for name, value in method.clusterer.state_dict().items()}
@@ -112,12 +111,12 @@ def test_between_two_clusterings_the_copy_stands_still():
 @pytest.mark.parametrize("stopped", [3, 4, 6])
 def test_a_run_that_was_stopped_clusters_as_the_whole_run(stopped, tmp_path):
     """Just before a clustering, at it and after it."""
-    whole = learner()
+    whole = new_method()
     tiny.make_steps(whole, 0, 10)
-    part = learner()
+    part = new_method()
     tiny.make_steps(part, 0, stopped)
     checkpoint.save(tmp_path, part, stopped, keep=1)
-    restored = learner()
+    restored = new_method()
     assert checkpoint.load_latest(tmp_path, restored, report=print) == stopped
     tiny.make_steps(restored, stopped, 10)
     after = whole.state_dict()
@@ -125,7 +124,7 @@ def test_a_run_that_was_stopped_clusters_as_the_whole_run(stopped, tmp_path):
 
 
 def test_a_cluster_that_starved_is_filled_again():
-    method = learner()
+    method = new_method()
     tiny.make_steps(method, 0, 4)
     with torch.no_grad():
         method.assigned[method.assigned == 2] = 0
@@ -136,7 +135,7 @@ def test_a_cluster_that_starved_is_filled_again():
 
 
 def test_the_last_number_of_a_latent_chooses_the_cluster_by_its_share():
-    method = learner()
+    method = new_method()
     with torch.no_grad():
         method.shares.copy_(torch.tensor([0.5, 0.0, 0.25, 0.125, 0.125]))
     seen: list[torch.Tensor] = []
@@ -152,7 +151,7 @@ def test_the_last_number_of_a_latent_chooses_the_cluster_by_its_share():
 
 
 def test_both_players_move_and_the_copy_does_not():
-    method = learner()
+    method = new_method()
     tiny.make_steps(method, 0, 1)
     before = {name: value.clone() for name, value in method.named_parameters()}
     tiny.make_steps(method, 1, 2)
@@ -165,20 +164,15 @@ def test_both_players_move_and_the_copy_does_not():
 
 def test_more_clusters_than_images_are_refused():
     with pytest.raises(InputError, match=r"method.clusters is 5 but only 4 images are clustered"):
-        learner(method__clustered=4)
+        new_method(method__clustered=4)
     with pytest.raises(InputError, match="only 3 images"):
         tiny.config(method="self_conditioned").build_method(SHAPE, 3, None)
-
-
-def test_vectors_are_refused_in_one_line():
-    with pytest.raises(InputError, match="self_conditioned is for images"):
-        tiny.config(method="self_conditioned").build_method((7,), 100, None)
 
 
 def test_it_learns_a_little_on_digits():
     """Samples come nearer to the digits in the mean image and in the deviation of the pixels, and clusters stay apart."""
     rates = {f"method__{player}_optimiser__learning_rate": 2e-3 for player in ("discriminator", "generator")}
-    method = learner(train__batch=32, method__width=8, method__recluster_every=40, **rates)
+    method = new_method(train__batch=32, method__width=8, method__recluster_every=40, **rates)
     real = tiny.dataset().train.inputs(slice(None))
     latents = torch.randn(200, *method.latent_shape, generator=torch.Generator().manual_seed(0))
 

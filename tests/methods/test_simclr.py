@@ -1,6 +1,7 @@
 """SimCLR: its views, and that it learns and goes on as every other method; its step is compared in test_baseline_steps."""
 
 import sys
+from functools import partial
 
 import pytest
 import tiny
@@ -10,6 +11,8 @@ from test_controls import inputs
 from sao.errors import InputError
 from sao.methods.optimisers import LARS, MOMENTUM, TRUST
 from sao.methods.simclr import SimCLR
+from sao.methods.third_party import import_lightly
+from sao.methods.vicreg import VICReg
 
 PLAIN = {
     f"method__view__{name}": value
@@ -18,10 +21,7 @@ PLAIN = {
 AUGMENTED = {**PLAIN, "method__view__flip": "true", "method__view__crop": 0.5, "method__view__jitter": "[0.4, 0.4, 0.4, 0.1]"}
 
 
-def simclr(**options) -> SimCLR:
-    method = tiny.method(method="simclr", **options)
-    assert isinstance(method, SimCLR)
-    return method
+simclr = partial(tiny.method_of, SimCLR, method="simclr")
 
 
 def test_views_differ_with_augmentation_alone():
@@ -34,10 +34,7 @@ def test_views_differ_with_augmentation_alone():
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"method__optimiser__learning_rate": 1e-2},
-        {"method__optimiser__kind": "lars", "method__optimiser__learning_rate": 0.1},
-    ],
+    [{"method__optimiser__learning_rate": 1e-2}, {"method__optimiser__kind": "lars", "method__optimiser__learning_rate": 0.1}],
 )
 def test_the_loss_falls_on_digits(options):
     options = {**PLAIN, "method__view__crop": 0.5, "encoder__widths": "[16, 32]", **options}
@@ -90,3 +87,20 @@ def test_without_lightly_the_way_to_install_it_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightly", None)
     with pytest.raises(InputError, match=r"sao\[baselines\]"):
         simclr()
+
+
+@pytest.mark.parametrize("weights", [(25.0, 25.0, 1.0), (1.0, 0.0, 7.0), (0.0, 3.0, 0.0)])
+def test_the_loss_is_that_of_lightly(weights):
+    """Ours has no mask of booleans as an index: for that a GPU would be waited for."""
+    import_lightly("vicreg")
+    from lightly.loss import VICRegLoss
+
+    names = ("invariance", "variance", "covariance")
+    method = tiny.method_of(VICReg, method="vicreg", **dict(zip((f"method__{name}" for name in names), weights, strict=True)))
+    generator = torch.Generator().manual_seed(0)
+    one, other = (torch.randn(16, 8, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    ours = method.losses([{"projection": one}, {"projection": other}], 0)["vicreg"]
+    theirs = VICRegLoss(*weights)(one, other)
+    torch.testing.assert_close(ours, theirs)
+    for found, expected in zip(torch.autograd.grad(ours, (one, other)), torch.autograd.grad(theirs, (one, other)), strict=True):
+        torch.testing.assert_close(found, expected)

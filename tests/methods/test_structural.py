@@ -1,5 +1,7 @@
 """The paper's method: who moves, what each switch changes, and the same gradient however a batch is cut."""
 
+from functools import partial
+
 import pytest
 import tiny
 import torch
@@ -14,16 +16,10 @@ LOSSES = {"distance", "similarity_real", "similarity_fake", "norm_hinge", "smoot
 DIAGNOSTICS = {"embedding_norm", "jacobian_norm", "logdet_real", "logdet_fake", "gradient_norm"}
 
 
-def built(**options) -> Adversarial:
-    method = tiny.method(**options)
-    assert isinstance(method, Adversarial)
-    return method
+built = partial(tiny.method_of, Adversarial)
 
 
-def structural(**options) -> Structural:
-    method = tiny.method(**options)
-    assert isinstance(method, Structural)
-    return method
+structural = partial(tiny.method_of, Structural)
 
 
 def inputs(step: int = 0, size: int = 16) -> torch.Tensor:

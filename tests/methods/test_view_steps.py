@@ -1,4 +1,4 @@
-"""Whole steps of the learners with a teacher, a queue or prototypes, against a slow reference."""
+"""Whole steps of the methods with a teacher, a queue or prototypes, against a slow reference."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -67,13 +67,13 @@ def built(case: Case) -> TwoViews:
     optimiser = {**OPTIMISER, "kind": case.kind}
     method = {"name": case.name, **HEAD, **views, "optimiser": optimiser, "ema_decay": case.ema, **case.own}
     config = build({"method": method, "encoder": encoder, "train": {"batch": BATCH, "steps": STEPS}})
-    learner = config.build_method(case.shape, SAMPLES, None).double()
-    assert isinstance(learner, TwoViews)
-    product.unsettle(learner)
-    return learner
+    built_method = config.build_method(case.shape, SAMPLES, None).double()
+    assert isinstance(built_method, TwoViews)
+    product.unsettle(built_method)
+    return built_method
 
 
-def reference(case: Case, method: TwoViews) -> reference_views.Learner:
+def reference(case: Case, method: TwoViews) -> reference_views.Reference:
     network, predictor = product.stock(method.network), product.stock(method.predictor)
     rate, decay = OPTIMISER["learning_rate"], OPTIMISER["weight_decay"]
     optimisers = tuple(LARS(rate, decay) if case.kind == "lars" else AdamW(**OPTIMISER) for _ in range(2))
@@ -129,7 +129,7 @@ def state_of(method: TwoViews) -> dict[str, Tensor]:
     return found
 
 
-def state_of_reference(expected: reference_views.Learner) -> dict[str, Tensor]:
+def state_of_reference(expected: reference_views.Reference) -> dict[str, Tensor]:
     parts: dict[str, torch.nn.Module] = {"": expected.network, "predictor.": expected.predictor}
     if expected.ema is not None:
         parts["ema."] = expected.ema.network

@@ -153,8 +153,7 @@ def test_wrong_latents_are_named(latents: Tensor):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("size", 7), ("size", 257), ("channels", 0), ("width", 0), ("depth", 0), ("latent_size", 0)],
+    ("name", "value"), [("size", 7), ("size", 257), ("channels", 0), ("width", 0), ("depth", 0), ("latent_size", 0)]
 )
 def test_wrong_options_are_named(name, value):
     with pytest.raises(ValueError, match=f"^{name} "):

@@ -159,12 +159,7 @@ def test_wrong_images_are_named(images: Tensor):
 
 
 @pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ({"widths": (8, 8)}, "widths"),
-        ({"blocks": (1, 1, 1, 0)}, "blocks"),
-        ({"channels": 0}, "channels"),
-    ],
+    ("change", "name"), [({"widths": (8, 8)}, "widths"), ({"blocks": (1, 1, 1, 0)}, "blocks"), ({"channels": 0}, "channels")]
 )
 def test_wrong_options_are_named(change, name):
     with pytest.raises(ValueError, match=name):

@@ -23,17 +23,17 @@ def test_parameters_follow_and_statistics_are_the_teachers_own():
 
 
 def test_a_teacher_is_in_the_mode_of_what_it_belongs_to():
-    class Learner(nn.Module):
+    class Student(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.teacher = Teacher(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
 
-    learner = Learner()
+    student = Student()
     inputs = torch.randn(8, 3) + 5
-    (network,) = learner.teacher.networks
+    (network,) = student.teacher.networks
     assert float(network(inputs).mean().abs()) < 1e-5  # with the moments of the batch
     assert float(network.get_buffer("1.running_mean").abs().sum()) > 0
-    learner.eval()
+    student.eval()
     assert float(network(inputs).mean().abs()) > 0.01
 
 

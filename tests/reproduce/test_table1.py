@@ -21,7 +21,7 @@ from sao.reproduce.table1 import DATA, FIGURE1, PAPER, TITLES, TWO_VIEWS, table1
 from sao.reproduce.table1 import RATES as TRIED
 from sao.training.run_folder import Run
 
-NARROW = {name: value for learner in ("byol", "mae", "ddpm") for name, value in tiny.METHODS[learner].items()}
+NARROW = {name: value for method in ("byol", "mae", "ddpm") for name, value in tiny.METHODS[method].items()}
 ROWS = [*FIGURE1, "mae", "byol-bn", "raw"]
 SMALL = [word for name, value in NARROW.items() if name != "encoder" for word in (f"--{name}", value)]
 

@@ -5,6 +5,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 from PIL import Image
@@ -18,6 +19,7 @@ from sao.methods.encoders import BigGANOptions
 from sao.methods.hinge import HingeGAN
 from sao.reproduce import study
 from sao.reproduce.rows import Row, StudyRun, chosen_rows, runs_of
+from sao.reproduce.study import within_training_set
 from sao.reproduce.table import VALIDATED, read_result, validated, write_curves, write_table
 from sao.reproduce.tables import PAPER, table2, table4
 from sao.training import checkpoint
@@ -381,18 +383,12 @@ def test_the_reference_comes_with_rows_that_generate():
     ],
 )
 def test_bad_input_is_one_line(given, capsys):
-    assert main(["reproduce", *given]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("sao: ")
-    assert error.count("\n") == 1
+    tiny.refused(capsys, "reproduce", *given)
 
 
 def test_a_table_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "out/table4.md").mkdir(parents=True)
-    assert main(words("table4", tmp_path / "out", "--rows", "raw")) == 2
-    error = capsys.readouterr().err
-    assert "the same command goes on" in error
-    assert error.count("\n") == 1
+    assert "the same command goes on" in tiny.refused(capsys, *words("table4", tmp_path / "out", "--rows", "raw"))
 
 
 # --- time and numbers --------------------------------------------------------------------------------------------------
@@ -410,3 +406,33 @@ def test_a_number_that_was_not_finite_is_left_out(tmp_path):
     run = StudyRun(Row("x", "x"), "digits", tiny.config(), tmp_path, tmp_path)
     write_result(run, svm=0.5, frechet_classifier=None)
     assert list(read_result(run)) == ["svm"]
+
+
+def pictures(samples) -> set[bytes]:
+    return {image.tobytes() for image in np.asarray(samples.pixels)}
+
+
+def test_the_rows_of_a_search_are_training_rows_and_each_is_in_one_part():
+    data = tiny.dataset()
+    found = within_training_set(data)
+    assert len(found.train) + len(found.test) == len(data.train)
+    assert 0 < len(found.test) < len(found.train)
+    assert pictures(found.train) | pictures(found.test) == pictures(data.train)
+    assert not pictures(found.train) & pictures(found.test)
+    for part in (found.train, found.test):  # with their own labels
+        places = {image.tobytes(): label for image, label in zip(data.train.pixels, data.train.labels, strict=True)}  # pyright: ignore
+        assert [places[image.tobytes()] for image in part.pixels] == part.labels.tolist()  # pyright: ignore
+
+
+@pytest.mark.parametrize("tried", [None, "0.01"])
+def test_a_trial_sees_no_test_row_and_a_run_of_the_table_all_of_them(tried, monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(study, "_method", lambda run, dataset: seen.append(dataset))
+    monkeypatch.setattr(study, "measured", lambda run, method, dataset: seen.append(dataset) or [])
+    run = StudyRun(Row("x", "x"), "digits", tiny.config(), tmp_path, tmp_path, tried)
+    assert study._metrics(run) == []
+    trained, measured = seen
+    assert trained is measured
+    test = pictures(tiny.dataset().test)
+    assert pictures(measured.test) == test if tried is None else not pictures(measured.test) & test
+    assert not pictures(trained.train) & test

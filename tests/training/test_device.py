@@ -36,11 +36,9 @@ def test_a_run_goes_on_where_it_began(tmp_path, monkeypatch, capsys):
     assert "bfloat16" not in capsys.readouterr().out
     config = out / "config.yaml"
     config.write_text(config.read_text().replace(f"device: {stored.device}", "device: hpu"))
-    assert main(["resume", str(out), "--train.steps", "4"]) == 2
-    said = capsys.readouterr().err
+    said = tiny.refused(capsys, "resume", str(out), "--train.steps", "4")
     assert "train.device 'hpu' cannot be used here" in said
     assert "--train.device cpu" in said
-    assert said.count("\n") == 1
     assert main(["resume", str(out), "--train.steps", "4", "--train.device", "cpu"]) == 0
 
 

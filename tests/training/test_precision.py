@@ -76,8 +76,7 @@ def test_jacobian_and_losses_are_computed_in_float32(monkeypatch):
         (objectives, "nearest_similarity"),
     ):
         monkeypatch.setattr(module, name, recorded(name, getattr(module, name)))
-    method = tiny.method(method__local_weight=1, method__local_cluster_weight=1)
-    assert isinstance(method, structural.Structural)
+    method = tiny.method_of(structural.Structural, method__local_weight=1, method__local_cluster_weight=1)
     method.autocast_bfloat16 = True
     passes = set()
     for network in (method.generator, method.ema_discriminator.network):

@@ -36,6 +36,6 @@ def test_every_optimiser_follows_and_comes_back():
 
 @pytest.mark.parametrize("method", ["structural", "simclr", "supervised"])
 def test_the_loop_sets_them_for_every_method(method, tmp_path):
-    _, learner = tiny.trained(tmp_path / "run", method=method, train__schedule="cosine", train__steps=4)
+    _, trained = tiny.trained(tmp_path / "run", method=method, train__schedule="cosine", train__steps=4)
     expected = learning_rate_factor("cosine", 3, 4, 0) * 1e-3
-    assert next(iter(learner.optimisers.values())).param_groups[0]["lr"] == pytest.approx(expected)
+    assert next(iter(trained.optimisers.values())).param_groups[0]["lr"] == pytest.approx(expected)

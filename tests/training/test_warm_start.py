@@ -194,11 +194,11 @@ def test_a_model_in_the_box_is_taken_by_its_name(tmp_path):
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"genrep"}))
 def test_the_networks_of_every_method_are_taken(name, tmp_path):
     """With the options of its networks: nothing starts fresh, and raw weights, EMAs and teachers are the source's."""
-    run, learner = tiny.trained(tmp_path / name, method=name, train__steps=2)
+    run, source = tiny.trained(tmp_path / name, method=name, train__steps=2)
     method, _, begun = taken({"method": name}, run.folder, (1, 8, 8))
     assert not any("fresh" in note for note in begun.notes), begun.notes
-    trained = {key for key, _ in learner.named_parameters()}
-    found, before = method.state_dict(), learner.state_dict()
+    trained = {key for key, _ in source.named_parameters()}
+    found, before = method.state_dict(), source.state_dict()
     assert trained
     assert all(torch.equal(found[key], before[key]) for key in trained)
 

@@ -14,24 +14,22 @@ from sao.methods.swav import sinkhorn
 from sao.methods.two_view import TwoViews, rising_to_1, spread
 from sao.training.schedule import LearningRates
 
-LEARNERS = {"byol": byol.Options(), "nnclr": nnclr.Options(), "swav": swav.Options(), "dino": dino.Options()}
+TWO_VIEWS = {"byol": byol.Options(), "nnclr": nnclr.Options(), "swav": swav.Options(), "dino": dino.Options()}
 CROPS = {**PLAIN, "method__view__crop": 0.5, "method__second_view": "null"}
 
 
-def learner(name: str, **options) -> TwoViews:
-    method = tiny.method(method=name, **options)
-    assert isinstance(method, TwoViews)
-    return method
+def new_method(name: str, **options) -> TwoViews:
+    return tiny.method_of(TwoViews, method=name, **options)
 
 
 def test_views_are_the_published_ones():
     for name in ("byol", "nnclr", "dino"):
-        options = LEARNERS[name]
+        options = TWO_VIEWS[name]
         assert options.second_view is not None
         expected = {"crop": 0.08, "jitter": (0.4, 0.4, 0.2, 0.1), "grey": 0.2, "blur": 0.0, "solarise": 0.0, "flip": True}
         assert options.view.model_dump() == expected
         assert options.second_view.model_dump() == {**expected, "solarise": 0.2}
-    options = LEARNERS["swav"]
+    options = TWO_VIEWS["swav"]
     expected = {"crop": 0.08, "jitter": (0.8, 0.8, 0.8, 0.2), "grey": 0.2, "blur": 0.5, "solarise": 0.0, "flip": True}
     assert options.view.model_dump() == expected
     assert options.second_view is None
@@ -39,7 +37,7 @@ def test_views_are_the_published_ones():
 
 def test_dino_learns_more_slowly_than_the_others_unless_told_otherwise():
     """In the search for Table 1 its SVM on CIFAR-10 was 41.5 at 3e-4, 40.4 at 1e-3 and 37.2 at 3e-3, where it had collapsed."""
-    rates = {name: options.optimiser.learning_rate for name, options in LEARNERS.items()}
+    rates = {name: options.optimiser.learning_rate for name, options in TWO_VIEWS.items()}
     assert rates == {"byol": 1e-3, "nnclr": 1e-3, "swav": 1e-3, "dino": 3e-4}
 
 
@@ -70,7 +68,7 @@ def test_the_decay_rises_along_a_cosine():
 ALWAYS = ("byol", "dino")  # which could collapse
 
 
-@pytest.mark.parametrize("name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in LEARNERS])
+@pytest.mark.parametrize("name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in TWO_VIEWS])
 def test_it_learns_on_digits_and_does_not_collapse(name):
     short = {
         "byol": {"method__momentum": 0.9},
@@ -84,7 +82,8 @@ def test_it_learns_on_digits_and_does_not_collapse(name):
         },
     }[name]
     sizes = {"encoder__widths": "[16, 32]", "method__hidden_size": 64, "method__projection_size": 32}
-    method = learner(name, **CROPS, **sizes, **short, train__batch=64, train__steps=100, method__optimiser__learning_rate=1e-3)
+    length = {"train__batch": 64, "train__steps": 100, "method__optimiser__learning_rate": 1e-3}
+    method = new_method(name, **CROPS, **sizes, **short, **length)
     rates, rows = LearningRates(method.optimisers, "constant", 100, 50), []
     for step in range(100):
         rates.set(step)
@@ -94,11 +93,11 @@ def test_it_learns_on_digits_and_does_not_collapse(name):
     assert min(float(row["network/spread"]) for row in rows) > 0.1  # collapsed: 0.01
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", TWO_VIEWS)
 def test_a_device_without_memory_can_make_views_projections_and_losses(name):
     """So nothing is read back; smaller views included."""
     small = {"method__small_views__size": 8} if name == "swav" else {}
-    method = learner(name, **small, method__view__crop=0.5).to("meta")
+    method = new_method(name, **small, method__view__crop=0.5).to("meta")
     images = inputs().to("meta")
     for step in (0, 100, 100_000):
         views = method._gathered(images, step)
@@ -110,7 +109,7 @@ def test_a_device_without_memory_can_make_views_projections_and_losses(name):
 
 @pytest.mark.parametrize("name", ["swav", "dino"])
 def test_what_is_frozen_does_not_move(name):
-    method = learner(name, method__frozen_epochs=2 / 89)
+    method = new_method(name, method__frozen_epochs=2 / 89)
     for step in range(4):
         before = next(method.predictor.parameters()).clone()
         method.step(tiny.batch(step), step)
@@ -120,7 +119,7 @@ def test_what_is_frozen_does_not_move(name):
 def test_features_come_from_the_network_that_learns():
     """Not from its teacher, which is behind."""
     for name in ("byol", "dino"):
-        method = learner(name)
+        method = new_method(name)
         before = method.features(inputs())
         with torch.no_grad():
             for parameter in method.get_submodule("teacher").parameters():
@@ -130,22 +129,22 @@ def test_features_come_from_the_network_that_learns():
 
 
 def test_same_views_are_one_view():
-    method = learner("nnclr", method__same_views="true")
+    method = new_method("nnclr", method__same_views="true")
     assert len(method.views) == 1
     assert tiny.config(method="nnclr", method__same_views="true").method.model_dump()["second_view"] is None
     with pytest.raises(InputError, match="same_views makes one view: leave second_view out"):
-        learner("nnclr", method__same_views="true", method__second_view__flip="true")
+        new_method("nnclr", method__same_views="true", method__second_view__flip="true")
 
 
 def test_small_views_are_smaller_and_as_many_as_asked_for():
-    method = learner("swav", method__small_views__count=3, method__small_views__size=8)
+    method = new_method("swav", method__small_views__count=3, method__small_views__size=8)
     assert len(method.views) == 5
     images = torch.rand(4, 1, 16, 16) * 2 - 1
     made = [view(images, 0, f"view {index}", 0, 4) for index, view in enumerate(method.views)]
     assert [image.shape[2:] for image in made] == [(16, 16)] * 2 + [(8, 8)] * 3
     assert not torch.equal(made[2], made[3])
     with pytest.raises(InputError, match=r"crop 0\.6 is larger than largest 0\.5"):
-        learner("swav", method__small_views__crop=0.6)
+        new_method("swav", method__small_views__crop=0.6)
 
 
 def test_assignments_are_even_and_do_not_overflow():
@@ -159,7 +158,7 @@ def test_assignments_are_even_and_do_not_overflow():
 
 def test_a_uniform_teacher_gives_the_loss_of_a_collapse():
     """ln K, which is what to look for."""
-    method = learner("dino")
+    method = new_method("dino")
     equal = {"output": torch.zeros(16, 12), "target": torch.zeros(16, 12)}
     (loss,) = method.losses([equal, equal], 0).values()
     assert float(loss) == pytest.approx(math.log(12))
@@ -179,14 +178,14 @@ def test_an_option_that_would_have_no_effect_is_refused(options, said):
         tiny.method(**options)
 
 
-def test_every_learner_says_whether_it_collapses():
-    for name in [name for name in METHODS if name in (*LEARNERS, "simclr", "vicreg")]:
-        assert 0 < float(learner(name).step(tiny.batch(), 0)["network/spread"]) < 1.1
+def test_every_method_says_whether_it_collapses():
+    for name in [name for name in METHODS if name in (*TWO_VIEWS, "simclr", "vicreg")]:
+        assert 0 < float(new_method(name).step(tiny.batch(), 0)["network/spread"]) < 1.1
 
 
 def test_a_batchnorm_at_the_end_of_a_projector_hides_no_collapse():
     """NNCLR's makes projections differ however alike the features are that they are made of."""
-    method = learner("nnclr")
+    method = new_method("nnclr")
     method.network.encoder.register_forward_hook(lambda module, inputs, features: 1 + 1e-3 * features)
     (view, *_) = method._gathered(tiny.batch().inputs, 0)
     assert float(spread(view["projection"])) > 0.5
