@@ -11,7 +11,7 @@ import sao
 from sao.core.jacobian import jacobian_audit
 from sao.report import points
 from sao.report.gallery import Gallery
-from sao.report.points import NEIGHBOURS, generated_points, jacobian_norms, nearest, points_of
+from sao.report.points import NEIGHBOURS, described_groups, generated_points, jacobian_norms, nearest, points_of
 from sao.training import checkpoint
 from sao.training.model import Model
 from sao.training.run_folder import DataFacts, Run
@@ -96,3 +96,16 @@ def test_points_are_the_features_of_their_samples(model, samples):
     np.testing.assert_allclose(drawn.directions, units, atol=1e-5)
     np.testing.assert_allclose(drawn.closeness, units @ centres.T, atol=1e-5)
     assert torch.unique(torch.from_numpy(np.asarray(drawn.samples.pixels)), dim=0).shape[0] == 12  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_borderline_samples_lean_to_the_second_nearest_group_the_least_sure_first(model, samples):
+    features = model.embed(samples)
+    found, centres = points_of(Gallery.of(samples, 100), features, 4, seed=0)
+    cosines = features / np.linalg.norm(features, axis=1, keepdims=True) @ centres.T
+    groups = described_groups(found, None)
+    assert sum(len(group["borderline"]) for group in groups) > 8
+    for number, group in enumerate(groups):
+        nearest_two = np.argsort(-cosines[group["borderline"]], axis=1)[:, :2]
+        assert nearest_two.tolist() == [[number, other] for other in group["towards"]]
+        ranked = np.sort(cosines[group["borderline"]], axis=1)
+        assert (np.diff(ranked[:, -1] - ranked[:, -2]) >= 0).all()
