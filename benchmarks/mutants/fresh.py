@@ -2,7 +2,7 @@
 
 A test that fails with the change must pass without it, or it is left out, and said. Every outcome is a line of
 results/mutants-fresh.jsonl. What was noticed is not tried again; what was missed is shown to the
-`wider` tests of its entry next, and again when the list names others.
+`wider` tests of its entry next, and then to those that were written for it `since`.
 """
 
 import json
@@ -21,19 +21,16 @@ SECONDS = 300  # of the clock for a change
 def try_all(root: Path, folder: Path, name: str, until: float) -> None:
     found = root / "results" / "mutants-fresh.jsonl"
     changes: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name(name).read_text("utf-8"))
-    for wider in (False, True):  # all of them by their nearest tests first
+    for turn, which in enumerate(("tests", "wider", "since")):  # all of them by their nearest tests first
         for change in changes:
-            if time.monotonic() < until:
-                _try(folder, change, wider, found)
+            known = [row for row in _rows(found) if row["id"] == change["id"]]
+            open_still = len(known) <= turn and all(row["outcome"] == "missed" for row in known)
+            if which in change and open_still and time.monotonic() < until:
+                _try(folder, change, which, found)
 
 
-def _try(folder: Path, change: dict[str, Any], wider: bool, found: Path) -> None:
-    known = [row for row in _rows(found) if row["id"] == change["id"]]
-    tests = change.get("wider" if wider else "tests", [])
-    tried = {test for row in known for test in (*row["tests"], *row.get("left_out", ()))}
-    if not tests or set(tests) <= tried or (known and known[-1]["outcome"] != "missed"):
-        return
-    row = {"id": change["id"], **_outcome(folder, change, tests)}
+def _try(folder: Path, change: dict[str, Any], which: str, found: Path) -> None:
+    row = {"id": change["id"], "by": which, **_outcome(folder, change, change[which])}
     with found.open("a", encoding="utf-8") as lines:
         lines.write(json.dumps(row, ensure_ascii=False) + "\n")
     print(f"{row['outcome']:8} {row['seconds']:5.1f} s  {row['id']}  {row['test']}", flush=True)

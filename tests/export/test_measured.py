@@ -17,7 +17,7 @@ def test_every_number_is_of_the_files(monkeypatch):
     """The mean and the largest difference of pixels, the largest of features, and the least cosine."""
     images = [np.full((8, 8, 1), 10 * number, np.uint8) for number in range(3)]
     pictures = [(image, image + np.uint8(level)) for image, level in zip(images, LEVELS, strict=True)]
-    ours = np.tile(np.float32([2, 0]), (3, 1))
+    ours = np.tile(np.array([2, 0], np.float32), (3, 1))
     theirs = np.stack([[2 * cosine, 2 * np.sqrt(1 - cosine**2)] for cosine in COSINES])
     monkeypatch.setattr(measured, "_pictures", lambda model, place: pictures)
     said = measured.against_sao(
