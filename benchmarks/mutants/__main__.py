@@ -97,7 +97,7 @@ def main() -> int:
         folder = Path(name)
         trial.copy_package(ROOT, folder)
         if arguments.fresh:
-            fresh.try_all(ROOT, folder, until=started + 60 * arguments.minutes)
+            fresh.try_all(ROOT, folder, arguments.fresh, until=started + 60 * arguments.minutes)
             return 0
         if arguments.again:
             tried = _found()
@@ -113,7 +113,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--mutants", type=int, default=400, help="about how many to try, spread over the files (400)")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no trial after this time; the next call goes on")
     parser.add_argument("--again", action="store_true", help="only those that no test noticed before")
-    parser.add_argument("--fresh", action="store_true", help="those of fresh.yaml instead, which a person invented")
+    parser.add_argument(
+        "--fresh", nargs="?", const="fresh-2.yaml", metavar="LIST", help="those that a person invented (fresh-2.yaml)"
+    )
     parser.add_argument("--report", action="store_true", help="print what was found so far, as results/mutants.md has it")
     arguments = parser.parse_args()
     for file in arguments.files:

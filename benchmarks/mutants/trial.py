@@ -67,7 +67,8 @@ def run(folder: Path, tests: list[str], seconds: float, cpu_seconds: float, plug
         _become_pytest(folder, tests, log, max(1, int(cpu_seconds)), plugins)
     status, usage, timed_out = _wait(pid, started + seconds)
     said = log.read_text(errors="replace")
-    first = next((line.split(" ")[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))), "")
+    failures = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    first = next((line.partition(" ")[2].partition(" - ")[0] for line in failures), "")
     timed_out |= os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
     code = os.waitstatus_to_exitcode(status)
     if code == NO_TESTS:  # all of them were left out: nothing noticed anything

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from PIL import Image
 
 import sao
 from sao.cli.main import main
-from sao.evaluation.result import Metric
+from sao.data.dataset import Images
+from sao.evaluation import Metric
 from sao.training import log
 
 
@@ -154,6 +156,31 @@ def test_chosen_metrics_of_a_run_and_of_its_samples(run, tmp_path):
     target = tmp_path / "some.json"
     assert main(["eval", str(run), "--metrics", "knn1,memorised", "--samples", "20", "-o", str(target)]) == 0
     assert read(target).keys() == {"knn1", "memorised"}
+
+
+def test_generated_samples_are_compared_with_held_out_ones_and_copies_are_of_training_ones(run, tmp_path, monkeypatch):
+    """A distance to the training set would reward a generator that copies it."""
+    seen = {}
+
+    def distances(real, drawn, *others, **options):
+        seen.update(real=real, drawn=drawn)
+        return [Metric("fid", 1.0)]
+
+    def copies(drawn, reals):
+        seen.update(copied=drawn, reals=reals)
+        return SimpleNamespace(share=Metric("memorised", 0.0))
+
+    monkeypatch.setattr("sao.evaluation.evaluate_generation", distances)
+    monkeypatch.setattr("sao.evaluation.memorised", copies)
+    words = ["--metrics", "fid,memorised", "--samples", "20", "--seed", "3", "-o", str(tmp_path / "some.json")]
+    assert main(["eval", str(run), *words]) == 0
+    data, expected = tiny.dataset(), sao.load(run).sample(20, 3)
+    assert isinstance(data.train, Images)
+    assert isinstance(data.test, Images)
+    np.testing.assert_array_equal(seen["real"], data.test.pixels[:20])
+    np.testing.assert_array_equal(seen["reals"], data.train.pixels)
+    for drawn in ("drawn", "copied"):
+        np.testing.assert_array_equal(seen[drawn], expected)
 
 
 def test_features_of_all_layers_are_embedded(run, tmp_path, capsys):

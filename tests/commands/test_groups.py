@@ -1,6 +1,7 @@
 """sao cluster with what people do with groups: names for them, folders of them, features of another library."""
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def place(tmp_path_factory) -> Path:
     kinds = {0: "zero", 1: ODD}
     digit_of = dict(zip(names, digits.labels[rows].tolist(), strict=True))
     lines = [(name, kinds[digit]) for name, digit in digit_of.items() if digit in kinds]
-    lines[0] = (lines[0][0], ODD)  # one zero is called otherwise
+    lines = [(lines[0][0], ODD), *lines[1:-5]]  # one zero is called otherwise, five ones are not named
     with (place / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("name", "label"), *lines])
     tiny.trained(place / "run", method="random", train__steps=1)
@@ -48,7 +49,7 @@ def test_groups_of_features_take_the_names_of_most_of_their_members(place, tmp_p
     assert main(["cluster", *words]) == 0
     said, rows = capsys.readouterr().out, table(tmp_path / "out")
     assert "zero, as 19 of 20 labelled members say" in said
-    assert "as 20 of 20 labelled members say" in said
+    assert re.search(r"^group \d of 20: .* as 15 of 15 labelled members say$", said, re.MULTILINE)
     assert "1 of 3 groups have no labelled member, and no name" in said
     assert [row["group"] for row in rows] == ["zero"] * 20 + [ODD] * 20 + [""] * 20
     assert rows[0]["name"] == "a/0.png"

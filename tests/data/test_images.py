@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sao.data.files import decode as decoding
 from sao.data.files.decode import PAD_VALUE, Failure, Picture, Recipe, decode, digest_chunk, inspect_chunk
 from sao.data.files.open import open_data, open_for_embedding, open_path
 from sao.errors import InputError, printable
@@ -127,6 +128,32 @@ def test_a_large_jpeg_is_reduced_while_decoding_to_nearly_the_same_pixels():
     reduced = pixels_of(encoded(image, "JPEG", quality=95), 32)
     whole = pixels_of(encoded(image, "PNG"), 32)
     assert np.abs(reduced.astype(int) - whole.astype(int)).max() <= 3
+
+
+@pytest.mark.parametrize("frame", [None, 24])
+@pytest.mark.parametrize("side", [130, 255, 700])
+def test_a_large_jpeg_is_never_reduced_below_twice_what_is_needed(side, frame, monkeypatch):
+    """By libjpeg, which averages blocks: the rest of the way is the filter's."""
+    fitted, sizes = decoding.fit, []
+
+    def recorded(image, *others):
+        sizes.append(image.size)
+        return fitted(image, *others)
+
+    monkeypatch.setattr(decoding, "fit", recorded)
+    decode(encoded(Image.new("RGB", (side + 40, side)), "JPEG"), Recipe(16, 3, "crop", frame))
+    (size,) = sizes
+    assert 2 * (frame or 16) <= min(size) < side
+
+
+@pytest.mark.parametrize(("fit", "box", "inner"), [("crop", (8, 0, 39, 31), (8, 8)), ("pad", None, (8, 5))])
+def test_pixels_are_those_of_pillows_lanczos(fit, box, inner):
+    """The filter that docs and exports name: every trained network expects what it makes."""
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (31, 47, 3), dtype=np.uint8))
+    found = pixels_of(encoded(image, "PNG"), fit=fit)
+    expected = np.asarray(image.resize(inner, Image.Resampling.LANCZOS, box=box))
+    top = (8 - inner[1]) // 2
+    np.testing.assert_array_equal(found[top : top + inner[1]], expected)
 
 
 def test_the_header_alone_says_grey():

@@ -29,6 +29,11 @@ def test_a_held_out_part_has_many_names(name):
     assert parts("train/1.png", f"{name}/2.png") == ([0], [1])
 
 
+def test_of_several_held_out_parts_the_test_set_is_scored():
+    assert parts("train/1.png", "val/2.png", "validation/3.png", "test/4.png", "valid/5.png") == ([0], [3])
+    assert parts("train/1.png", "validation/2.png", "val/3.png", "valid/4.png") == ([0], [2])
+
+
 def test_a_file_named_like_a_folder_is_no_part():
     assert parts("train", "test", "other/1.png") is None
     assert parts("train/1.png", "test") is None

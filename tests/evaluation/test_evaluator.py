@@ -117,6 +117,16 @@ def test_one_split_is_cross_validated():
     assert svm.protocol["n_test"] == 150
 
 
+@pytest.mark.parametrize("name", ["structural", "simclr", "supervised"])
+def test_both_splits_are_cross_validated_as_one_only_where_training_saw_no_labels(name):
+    """A network that learnt the labels of the training set would score itself on them."""
+    method, data = tiny.method(method=name), tiny.dataset()
+    few = Dataset("few", data.train.select(np.arange(60)), data.test.select(np.arange(40)))
+    train, test = representations(method, few, Plan(("knn1",), few=500))[LEARNT]
+    assert (len(train), None if test is None else len(test)) == ((60, 40) if method.needs_labels else (100, None))
+    assert method.needs_labels == (name == "supervised")
+
+
 def test_without_labels_or_with_one_class_what_needs_none_is_measured():
     data = tiny.dataset()
     for labels in (None, 0):

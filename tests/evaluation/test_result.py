@@ -9,7 +9,7 @@ import torch
 
 from sao.errors import InputError
 from sao.evaluation import Metric, as_grid, as_table, read_json, write_json
-from sao.evaluation.result import accuracy
+from sao.evaluation.result import accuracy, with_interval
 
 
 def test_json_round_trip_of_numpy_and_torch_values(tmp_path):
@@ -82,6 +82,17 @@ def test_an_accuracy_is_a_share_of_samples_and_over_restarts_its_mean_and_deviat
     assert often.std == pytest.approx(np.std([0.5, 1, 0.75]))
     assert often.protocol == {"k": 2}
     assert often.right is restarts
+
+
+@pytest.mark.parametrize("restarts", [1, 20])
+def test_an_interval_is_of_samples_however_many_restarts_there_were(restarts):
+    """Wilson's, literally: a sample that is looked at twenty times is one sample."""
+    right = np.arange(40) < 10
+    metric = with_interval(accuracy("kmeans", right if restarts == 1 else np.tile(right, (restarts, 1)), {}))
+    z, n, p = 1.959964, 40, 0.25
+    half = z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    expected = [(p + z**2 / (2 * n) + side * half) / (1 + z**2 / n) for side in (-1, 1)]
+    assert metric.protocol["interval_95"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_metric_stays_what_was_measured():

@@ -108,6 +108,8 @@ def test_smoothness_can_be_measured_every_other_step():
         (5, {"method__cluster_weight": 0}),
         (5, {"method": "hinge", "method__smoothness_weight": 0}),
         (5, {"method__spectral_normalisation": "true"}),
+        (16, {"method__spectral_normalisation": "true"}),  # as large as the batch, and half of what D is shown
+        (31, {"method__spectral_normalisation": "true"}),
     ],
 )
 def test_a_batch_in_micro_batches_makes_the_same_step(micro_batch, options):

@@ -1,5 +1,6 @@
 """What the map says of a sample is of that sample."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import sao
 from sao.core.jacobian import jacobian_audit
 from sao.report import points
 from sao.report.gallery import Gallery
-from sao.report.points import NEIGHBOURS, generated_points, jacobian_norms, nearest, points_of
+from sao.report.points import NEIGHBOURS, described_groups, generated_points, jacobian_norms, nearest, points_of
 from sao.training import checkpoint
 from sao.training.model import Model
 from sao.training.run_folder import DataFacts, Run
@@ -96,3 +97,37 @@ def test_points_are_the_features_of_their_samples(model, samples):
     np.testing.assert_allclose(drawn.directions, units, atol=1e-5)
     np.testing.assert_allclose(drawn.closeness, units @ centres.T, atol=1e-5)
     assert torch.unique(torch.from_numpy(np.asarray(drawn.samples.pixels)), dim=0).shape[0] == 12  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_borderline_samples_lean_to_the_second_nearest_group_the_least_sure_first(model, samples):
+    features = model.embed(samples)
+    found, centres = points_of(Gallery.of(samples, 100), features, 4, seed=0)
+    cosines = unit(features) @ centres.T
+    groups = described_groups(found, None)
+    assert sum(len(group["borderline"]) for group in groups) > 8
+    for number, group in enumerate(groups):
+        nearest_two = np.argsort(-cosines[group["borderline"]], axis=1)[:, :2]
+        assert nearest_two.tolist() == [[number, other] for other in group["towards"]]
+        ranked = np.sort(cosines[group["borderline"]], axis=1)
+        assert (np.diff(ranked[:, -1] - ranked[:, -2]) >= 0).all()
+
+
+def test_a_group_is_described_by_its_own_members(model, samples):
+    """Size, labels, the most typical samples and those that the generator made for it, each literally."""
+    features = model.embed(samples)
+    found, centres = points_of(Gallery.of(samples, 100), features, 4, seed=0)
+    drawn = generated_points(model, found, centres, 16, 60.0, seed=0)
+    assert drawn is not None
+    real, made = (unit(values) @ centres.T for values in (features, model.embed(drawn.samples)))
+    for number, group in enumerate(described_groups(found, drawn)):
+        members, generated = (np.flatnonzero(cosines.argmax(axis=1) == number) for cosines in (real, made))
+        assert group["size"] == len(members)
+        assert group["typical"] == members[np.argsort(-real[members, number], kind="stable")][:12].tolist()
+        assert dict(group["labels"]) == Counter(samples.labels[members].tolist())
+        assert group["labels"] == sorted(group["labels"], key=lambda label: -label[1])
+        assert group["generated_count"] == len(generated)
+        assert group["generated"] == generated[np.argsort(-made[generated, number], kind="stable")][:12].tolist()
+
+
+def unit(features: np.ndarray) -> np.ndarray:
+    return features / np.linalg.norm(features, axis=1, keepdims=True)

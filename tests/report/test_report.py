@@ -187,6 +187,8 @@ def test_runs_are_tested_on_the_same_samples_and_chance_is_not_called_better():
     found = paired_test(bad, good)
     assert {row["word"] for row in found["rows"]} == {"5 neighbours", "linear SVM", "k-means"}
     assert all(row["decided"] and row["difference"] > 0 for row in found["rows"])
+    assert all(row["second"] - row["first"] == pytest.approx(row["difference"]) for row in found["rows"])
+    assert [row["first"] for row in found["rows"]] == [row["second"] for row in paired_test(good, bad)["rows"]]
     assert not any(row["decided"] for row in paired_test(good, good)["rows"])
     other = Gallery.of(Dataset("made", parts[0], parts[1].select(np.arange(40))), limit=1000)
     fewer = points_of(other, good.features[:200], 4, 0)[0]

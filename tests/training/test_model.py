@@ -148,6 +148,19 @@ def test_an_index_is_reused_until_weights_or_samples_change(model, folder, array
     assert not model.index(changed).stored
 
 
+@pytest.mark.parametrize("feature", ["backbone", "embedding", "layers"])
+def test_an_index_is_made_anew_for_a_change_of_any_weight_behind_its_features(feature, folder, arrays):
+    model = sao.load(folder)
+    samples = model.samples(arrays ^ 2)
+    assert not model.index(samples, feature).stored
+    for name, tensor in model.method_for(feature).tensors_for(feature).items():
+        tensor.data[(0,) * tensor.ndim] += 1
+        found = model.index(samples, feature)
+        assert not found.stored, name
+        features = torch.from_numpy(model.embed(samples, feature))
+        torch.testing.assert_close(found.features, torch.nn.functional.normalize(features))
+
+
 def test_a_model_and_an_evaluation_print_as_short_tables(model):
     lines = str(model).splitlines()
     assert [line.split("  ")[0] for line in lines[:2]] == ["method", "data"]
