@@ -23,7 +23,6 @@ STATE = "trackers.json"
 SEEN = "seen"  # in it: the last step of each metric
 FINAL = "final/"  # before the names of the evaluation after the last step
 MOST_PARAMETERS = 100  # that MLflow takes at once
-FLUSHED = "x_transaction_log_flush_interval"  # seconds; versions before 0.31 may not know it
 LONGEST = 500  # letters of a parameter, which every server of MLflow takes
 
 
@@ -175,7 +174,9 @@ class Wandb:
             x_disable_machine_info=True,
             x_save_requirements=False,
             use_dot_wandb=False,
-            **({FLUSHED: 1.0} if FLUSHED in wandb.Settings.model_fields else {}),  # a kill takes the rows that are not
+            x_transaction_log_flush_interval=1.0,  # seconds: a kill takes the rows since then
+            finish_timeout=120.0,  # without a network it would wait for ever; what is left is there for `wandb sync`
+            finish_timeout_raises=True,
         )
         mode: Any = os.environ.get("WANDB_MODE", "offline")
         self._run = wandb.init(
@@ -206,6 +207,7 @@ class MLflow:
     def __init__(self, folder: Path, options: Mapping[str, Any], first: int, state: dict[str, Any]) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # a database would need the large distribution
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # the training waits; 7 take four minutes
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
 

@@ -62,7 +62,7 @@ def in_mlflow(run: Path) -> dict[str, list[tuple[int, float]]]:
 
 def wandb_records(run: Path) -> list:
     """Everything in the files that `wandb sync` would send, in its order."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
 
     found = []
     for path in sorted((run.parent / "wandb").glob("offline-run-*/*.wandb")):
