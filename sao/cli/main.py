@@ -71,24 +71,23 @@ def build_parser() -> Parser:
 
 def _add_learning(command: AddCommand) -> None:
     train = command("train", "learn a representation, and a generator beside it", options=True)
-    train.add_argument("preset", nargs="?", default=None, help="a name from `sao presets`, or a .yaml file (default: digits)")
-    train.add_argument(
-        "--data",
-        dest="source",
-        help="a folder or archive of images, .txt of paths, .npy, .npz, .csv, .parquet, .arrow, or a data set's name",
-    )
+    _add_what_is_trained(train)
     train.add_argument("--out", help="folder of the run (default: runs/PRESET)")
     train.add_argument("--overwrite", action="store_true", help="replace a run that is there")
-    train.add_argument("--auto", action="store_true", help="choose networks and batch for the data (the default with --data)")
-    train.add_argument(
-        "--start-from", metavar="NAME|RUN", help="begin with the weights of a run, or of a model that comes with sao"
-    )
-    train.add_argument("--labels", metavar="L.csv", help=LABELS)
-    train.add_argument("--no-labels", action="store_true", help="do not look at labels, not even for evaluation")
-    train.add_argument("--strict", action="store_true", help="stop at the first unreadable item")
-    train.add_argument("--keep", help="how many checkpoints to keep")
     train.add_argument("--why", action="store_true", help="print what was found in the data, and the reason of each choice")
     train.add_argument("--dry-run", action="store_true", help="make two steps and price the whole run on this machine")
+
+    sweep = command("sweep", "train every combination of some options with every seed, and compare them", options=True)
+    _add_what_is_trained(sweep)
+    sweep.add_argument(
+        "--over",
+        metavar="OPTION=VALUE,VALUE",
+        action="append",
+        help="an option and its values; several make a grid, and the first values are what the others are tested against",
+    )
+    sweep.add_argument("--seeds", default="0", help="for example 0,1,2 (default: 0)")
+    sweep.add_argument("--out", help="folder of the runs and the table (default: runs/sweep-PRESET)")
+    sweep.add_argument("--dry-run", action="store_true", help="make two steps of each combination and price all runs")
 
     resume = command("resume", "go on with a run that was stopped or killed, or for longer", options=True)
     resume.add_argument("run", metavar="RUN", help=RUN)
@@ -101,6 +100,23 @@ def _add_learning(command: AddCommand) -> None:
     options = command("options", "what can be set: every option with its meaning, default and range")
     options.add_argument("group", metavar="GROUP", nargs="?", help="data, train, log, method, encoder, or the name of a method")
     options.set_defaults(computes=False)
+
+
+def _add_what_is_trained(parser: Parser) -> None:
+    parser.add_argument("preset", nargs="?", default=None, help="a name from `sao presets`, or a .yaml file (default: digits)")
+    parser.add_argument(
+        "--data",
+        dest="source",
+        help="a folder or archive of images, .txt of paths, .npy, .npz, .csv, .parquet, .arrow, or a data set's name",
+    )
+    parser.add_argument("--auto", action="store_true", help="choose networks and batch for the data (the default with --data)")
+    parser.add_argument(
+        "--start-from", metavar="NAME|RUN", help="begin with the weights of a run, or of a model that comes with sao"
+    )
+    parser.add_argument("--labels", metavar="L.csv", help=LABELS)
+    parser.add_argument("--no-labels", action="store_true", help="do not look at labels, not even for evaluation")
+    parser.add_argument("--strict", action="store_true", help="stop at the first unreadable item")
+    parser.add_argument("--keep", help="how many checkpoints to keep")
 
 
 def _add_use(command: AddCommand) -> None:
@@ -368,7 +384,9 @@ def _split_options(words: list[str]) -> tuple[list[str], dict[str, str]]:
     rest = iter(words)
     for word in rest:
         key, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or not ("." in key or (key in ("seed", "method", "encoder") and words[0] == "train")):
+        if not word.startswith("--") or not (
+            "." in key or (key in ("seed", "method", "encoder") and words[0] in ("train", "sweep"))
+        ):
             others.append(word)
             continue
         if not equals:
@@ -389,7 +407,7 @@ def _nearest(flag: str, command: str) -> str:
     subparsers = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
     flags = {known: known for known in subparsers.choices[command]._option_string_actions if known.startswith("--")}
     word = flag.partition("=")[0]
-    if command == "train" and (meant := suggestion(Config, word)):  # train has every option of the configuration too
+    if command in ("train", "sweep") and (meant := suggestion(Config, word)):  # train has every option of the configuration too
         return meant
     near = difflib.get_close_matches(word, flags, n=1)
     return f" (did you mean {near[0]}?)" if near else ""

@@ -90,8 +90,11 @@ def price_run(config: Config, automatic: Set[str] | None = None) -> None:
     print(f"disk        {disk / 1e9:.2f} GB for {config.log.keep} checkpoints and the one being written")
 
 
-def price(config: Config) -> Price:
-    return _price(config, _data(config))
+def price(config: Config, automatic: Set[str] | None = None) -> Price:
+    data = _data(config)
+    if automatic is not None and data.at_hand:
+        config, _ = choose_options(config, data.opened.dataset.train, automatic)
+    return _price(config, data)
 
 
 def _price(config: Config, data: Priced) -> Price:
