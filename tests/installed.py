@@ -33,7 +33,9 @@ EXTRAS = {
             ["train", "digits", "--method", "ddpm", "--out", "no"],
         ],
     ),
-    "track": ("tensorboard", [["train", "digits", "--log.tensorboard", "true", "--out", "no"]]),
+    "track": ("tensorboard", [["train", "digits", "--log.to", "tensorboard", "--out", "no"]]),
+    "wandb": ("wandb", [["train", "digits", "--log.to", "wandb", "--out", "no"]]),
+    "mlflow": ("mlflow", [["train", "digits", "--log.to", "mlflow", "--out", "no"]]),
     "tables": (
         "pyarrow",
         [

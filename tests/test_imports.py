@@ -25,7 +25,7 @@ LINES: list[set[str]] = [
     {"benchmark", "export", "report"},
     {"training.summary", "training.trainer"},
     {"api", "estimator"},
-    {"cli", "reproduce"},
+    {"cli", "reproduce", "sweeps"},
     {"__main__", "__init__"},
 ]
 # Small modules that know nothing of the rest; presets and models are data.

@@ -16,7 +16,7 @@ from sao.training import checkpoint
 from sao.training.log import Log
 from sao.training.run_folder import Run
 
-SMALL = tiny.words(train__steps=3, log__checkpoint_every=1, log__sample_every=3, log__tensorboard="true", log__evaluate_every=1)
+SMALL = tiny.words(train__steps=3, log__checkpoint_every=1, log__sample_every=3, log__to="tensorboard", log__evaluate_every=1)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_tensorboard_does_not_write_through_a_link(run, tmp_path):
     shutil.rmtree(run / "tensorboard")
     (run / "tensorboard").symlink_to(tmp_path / "mine")
     with pytest.raises(InputError, match="is a symbolic link"):
-        Log(run, tensorboard=True)
+        Log(run, to=["tensorboard"])
     assert list((tmp_path / "mine").iterdir()) == []
 
 

@@ -26,6 +26,8 @@ EXTRAS = {
     "timm": "baselines",
     "diffusers": "baselines",
     "tensorboard": "track",
+    "wandb": "wandb",
+    "mlflow-skinny": "mlflow",
     "pyarrow": "tables",
     "onnx": "export",
     "onnxscript": "export",

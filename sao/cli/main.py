@@ -24,6 +24,7 @@ OPTIONS = (
 # Each is a module beside this one, which has `add_options(parser)` and `run(arguments)`.
 COMMANDS = {
     "train": "learn a representation, and a generator beside it",
+    "sweep": "train every combination of some options with every seed, and compare them",
     "resume": "go on with a run that was stopped or killed, or for longer",
     "presets": "list the presets, or show one with every option",
     "options": "what can be set: every option with its meaning, default and range",
@@ -112,7 +113,9 @@ def split_options(words: list[str]) -> tuple[list[str], dict[str, str]]:
     rest = iter(words)
     for word in rest:
         key, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or not ("." in key or (key in ("seed", "method", "encoder") and words[0] == "train")):
+        if not word.startswith("--") or not (
+            "." in key or (key in ("seed", "method", "encoder") and words[0] in ("train", "sweep"))
+        ):
             others.append(word)
             continue
         if not equals:

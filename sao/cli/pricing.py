@@ -110,8 +110,11 @@ def _sizes(config: Config, dataset: Dataset, given: Set[str], minutes: float | N
     return told
 
 
-def price(config: Config) -> Price:
-    return _price(config, _data(config))
+def price(config: Config, automatic: Set[str] | None = None) -> Price:
+    data = _data(config)
+    if automatic is not None and data.at_hand:
+        config, _ = choose_options(config, data.opened.dataset.train, automatic)
+    return _price(config, data)
 
 
 def _price(config: Config, data: Priced) -> Price:

@@ -21,6 +21,7 @@ RENAMED = {
     "method.partner_temperature": "method.teacher_temperature",
 }
 RENAMED_VALUES = {"method.keys_from": {"average": "ema"}}
+SWITCHES = {"log.tensorboard": ("log.to", "tensorboard")}  # true or false then, a word of a list now
 # The last word of an option here, and what people call it elsewhere.
 CALLED = {
     "learning_rate": "lr rate",
@@ -64,6 +65,14 @@ def rename(values: dict[str, Any], hint: bool = True) -> None:
             inner[name] = words[value]
             if hint:
                 _hint(f"{option} {value}", f"{option} {words[value]}")
+    for old, (new, word) in SWITCHES.items():
+        (group, name), (_, new_name) = old.split("."), new.split(".")
+        inner = values.get(group)
+        if isinstance(inner, dict) and isinstance(inner.get(name), bool):
+            on = inner.pop(name)
+            inner.setdefault(new_name, [word] if on else [])
+            if hint:
+                _hint(old, f"{new} {word}")
 
 
 @cache  # once for each name
@@ -119,6 +128,10 @@ def set_option(model: type[BaseModel], values: dict[str, Any], key: str, text: s
     if (word := RENAMED_VALUES.get(key, {}).get(text)) is not None:
         _hint(f"{key} {text}", f"{key} {word}")
         text = word
+    if key in SWITCHES:
+        old, (key, word) = key, SWITCHES[key]
+        _hint(old, f"{key} {word}")
+        text = {True: word, False: "[]"}.get(_parsed(text), text)
     *parents, last = key.removesuffix(".name").split(".")
     for depth, parent in enumerate(parents):
         field = model.model_fields.get(parent)
@@ -197,7 +210,10 @@ def one_line(model: type[BaseModel], error: ValidationError, origin: str) -> str
         given = first["input"].get("name") if isinstance(first["input"], dict) else first["input"]
         return f"{origin}: there is no {key} {given!r}{nearest(str(given), members)}; there are {', '.join(members)}"
     if first["type"] == "literal_error":
-        choices = [str(choice) for choice in _choices(_field(model, names, location).annotation)]
+        annotation = _field(model, names, location).annotation
+        if get_origin(annotation) is tuple:
+            annotation = get_args(annotation)[0]
+        choices = [str(choice) for choice in _choices(annotation)]
         return f"{origin}: {key}: {message}, got {first['input']!r}{nearest(str(first['input']), choices)}"
     shown = "" if isinstance(first["input"], dict | BaseModel) else f", got {first['input']!r}"
     return f"{origin}: {f'{key}: ' if key else ''}{message}{shown}"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self, Union
 
 import torch
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from sao.config import outside
 from sao.config import overrides as dotted
@@ -81,6 +81,15 @@ class Train(Strict):
     timeout_seconds: PositiveInt = Field(default=60, description="how long a process may be silent before others give it up")
 
 
+def _words(value: Any) -> Any:
+    """A list that a person may type as one word, or as words with commas between them; each of them once."""
+    if isinstance(value, str):
+        value = [word.strip() for word in value.split(",")]
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise ValueError("Input should be words with commas between them")
+    return list(dict.fromkeys(value))
+
+
 class Log(Strict):
     """What is written while it trains."""
 
@@ -94,7 +103,9 @@ class Log(Strict):
     )
     checkpoint_every: PositiveInt = Field(default=500, description="steps between checkpoints")
     keep: PositiveInt = Field(default=2, description="checkpoints to keep")
-    tensorboard: bool = Field(default=False, description="write the metrics for TensorBoard too")
+    to: Annotated[tuple[Literal["tensorboard", "wandb", "mlflow"], ...], BeforeValidator(_words)] = Field(
+        default=(), description="where metrics go too, with commas between them; wandb is offline unless WANDB_MODE says else"
+    )
     report: bool = Field(default=True, description="make report.html after the last step and after sao eval")
 
 
@@ -225,10 +236,9 @@ def load(path: Path) -> Config:
         raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
     values = _mapping(text, str(path))
     written = values.pop("format", None)
-    if written == 2:
-        dotted.rename(values, hint=False)  # nobody typed them
-    elif written != FORMAT:
+    if written not in (2, FORMAT):
         raise InputError(f"{path} has format {written!r}, and this version of sao reads format {FORMAT}")
+    dotted.rename(values, hint=False)  # nobody typed them
     outside.check(values.pop("outside", None), values, str(path.parent))
     return build(values, origin=str(path))
 

@@ -4,7 +4,7 @@ What one sample gets right both representations often get right: their differenc
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,6 +115,23 @@ def _with_restarts(ours: np.ndarray, theirs: np.ndarray) -> Paired:
     centre, error = float(difference.mean()), math.sqrt(sampling + restarts)
     p = math.erfc(abs(centre) / error / math.sqrt(2)) if error > 0 else float(centre == 0)
     return Paired(centre, error, math.sqrt(sampling), p)
+
+
+def over_seeds(ours: Sequence[float], theirs: Sequence[float], comparisons: int = 1) -> Comparison:
+    """Values of runs with the same seeds, at least two: Student's t of their differences, whose interval says how far seeds go.
+
+    Where all differences are the same nobody knows how they vary, and p is 1.
+    """
+    from scipy.stats import t
+
+    apart = np.asarray(ours) - np.asarray(theirs)
+    n, mean = len(apart), float(apart.mean())
+    error = float(apart.std(ddof=1)) / math.sqrt(n)
+    exact = np.ptp(apart) == 0
+    p = 1.0 if exact else float(2 * t.sf(abs(mean) / error, n - 1))
+    width = 0.0 if exact else float(t.ppf(1 - LEVEL / comparisons / 2, n - 1)) * error
+    p = min(1.0, comparisons * p)
+    return Comparison("", "", float(np.mean(ours)), float(np.mean(theirs)), mean - width, mean + width, p, n, width)
 
 
 def _quantile(share: float) -> float:

@@ -132,13 +132,13 @@ def as_table(metrics: Iterable[Metric], facts: tuple[str, ...] = ("split", "feat
     for m in metrics:
         value = f"{m.value:.4f}" + ("" if m.std is None else f" ± {m.std:.4f}")
         rows.append([m.name, value if math.isfinite(m.value) else UNMEASURED, *(str(m.protocol.get(key, "")) for key in shown)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
-def as_grid(metrics: Iterable[Metric], ours: str = "learnt", width: int = 110) -> str:
+def as_grid(metrics: Iterable[Metric], ours: str = "learnt", width: int = 110, spread: bool = False) -> str:
     """A row for each representation and a column for each metric, in as many tables as the width asks for.
 
-    What could not be measured is a dash, and the reason stands below.
+    `spread` shows deviations too. What could not be measured is a dash, and the reason stands below.
     """
     values: dict[str, dict[str, Metric]] = {}
     for metric in metrics:
@@ -148,11 +148,11 @@ def as_grid(metrics: Iterable[Metric], ours: str = "learnt", width: int = 110) -
     first = max(len(representation) for representation in values)
     tables, left = [], names
     while left:
-        taken = _that_fit(left, width - first - 4)
+        taken = _that_fit(left, width - first - 4, len("0.000 ± 0.000" if spread else "0.000"))
         rows = [["", *taken]]
         for representation, found in values.items():
-            rows.append([representation, *(_cell(found.get(name)) for name in taken)])
-        tables.append(_aligned(rows))
+            rows.append([representation, *(_cell(found.get(name), spread) for name in taken)])
+        tables.append(aligned(rows))
         left = left[len(taken) :]
     reasons: dict[str, list[str]] = {}
     for found in values.values():
@@ -165,17 +165,19 @@ def as_grid(metrics: Iterable[Metric], ours: str = "learnt", width: int = 110) -
     return "\n".join(["\n\n".join(tables), *cautions])
 
 
-def _that_fit(names: list[str], width: int) -> list[str]:
+def _that_fit(names: list[str], width: int, narrowest: int) -> list[str]:
     """The first of the columns, at least one."""
-    widths = np.cumsum([max(len(name), len("0.000")) + 3 for name in names])
+    widths = np.cumsum([max(len(name), narrowest) + 3 for name in names])
     return names[: max(1, int((widths <= width).sum()))]
 
 
-def _cell(metric: Metric | None) -> str:
-    return UNMEASURED if metric is None or not math.isfinite(metric.value) else f"{metric.value:.3f}"
+def _cell(metric: Metric | None, spread: bool) -> str:
+    if metric is None or not math.isfinite(metric.value):
+        return UNMEASURED
+    return f"{metric.value:.3f}" + (f" ± {metric.std:.3f}" if spread and metric.std is not None else "")
 
 
-def _aligned(rows: list[list[str]]) -> str:
+def aligned(rows: list[list[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"

@@ -18,7 +18,7 @@ from sao.report.gallery import Files, Gallery, Originals
 from sao.report.layout import clearances, layout, placed
 from sao.report.page import page
 from sao.report.points import Generated, Points, described_groups, generated_points, jacobian_norms, points_of
-from sao.report.side_by_side import paired_test
+from sao.report.side_by_side import Scored, paired_test, rows_to_score, scored
 from sao.report.thumbnails import Sheets, budget, shrunk, side_for, tiles_of
 from sao.runtime.files import write_text
 from sao.training.model import Model
@@ -85,10 +85,18 @@ def write_report(target: Path, runs: Sequence[Shown], limits: Limits, say: Progr
         collected.append(found)
         points.append(known)
     say("runs against each other")
-    tested = [paired_test(points[0], other) for other in points[1:]]
+    measured = [_scored(one) for one in points] if len(runs) > 1 else []
+    tested = [paired_test(measured[0], other) for other in measured[1:]]
     say("writing the page")
     title = " · ".join(shown.name for shown in runs) + " – sao report"
     _write(target, {"runs": collected, "sheets": sheets.found, "tested": tested}, title)
+
+
+def _scored(points: Points | None) -> Scored | None:
+    if points is None:
+        return None
+    gallery, places = rows_to_score(points.gallery)
+    return scored(gallery, points.features[places])
 
 
 def write_exploration(target: Path, explored: Explored, limits: Limits, say: Progress) -> dict[str, Any]:

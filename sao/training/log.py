@@ -1,18 +1,18 @@
-"""Where a run speaks: metrics.jsonl for machines, log.txt and the console for people, TensorBoard on request."""
+"""Where a run speaks: metrics.jsonl for machines, log.txt and the console for people, trackers on request."""
 
-import importlib.util
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sao.errors import InputError, printable
-from sao.runtime.files import make_folder, opened
+from sao.errors import printable
+from sao.runtime.files import opened
 from sao.training.bar import Bar, TimeLeft, columns
+from sao.training.trackers import Trackers
 
 BAR_LENGTH = 20  # letters
 WIDTH = 79  # of a line that every terminal shows whole
@@ -34,26 +34,29 @@ OnLog = Callable[[dict[str, Any]], object]  # gets a row of metrics.jsonl
 class Log:
     """Rows of scalars and lines of text. Only the main process has one that writes (`folder=None` is silent).
 
-    Each row goes to `on_log` too. What that raises is kept in `failure`, where the loop finds it: it stops as for Ctrl-C.
+    Each row goes to the trackers named in `to` and to `on_log` too. What `on_log` raises is kept in `failure`, where the loop
+    finds it: it stops as for Ctrl-C. Trackers are told the `options` of the run.
     """
 
     failure: BaseException | None = None
 
-    def __init__(self, folder: Path | None, tensorboard: bool = False, first: int = 0, on_log: OnLog | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        first: int = 0,
+        on_log: OnLog | None = None,
+        to: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         self._on_log = on_log
-        self._metrics = self._text = self._board = None
+        self._metrics = self._text = self._trackers = None
         if folder is None:
             return
         self._path = folder / "metrics.jsonl"
         try:
             self._metrics = opened(self._path, "a", encoding="utf-8")
             self._text = opened(folder / "log.txt", "a", encoding="utf-8", errors="backslashreplace")
-            if tensorboard:
-                from torch.utils.tensorboard import SummaryWriter
-
-                make_folder(folder / "tensorboard")
-                # What a killed process drew after its last checkpoint is drawn again.
-                self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first + 1)
+            self._trackers = Trackers(to, folder, options or {}, first, self.note)
         except BaseException:
             self.close()
             raise
@@ -65,14 +68,18 @@ class Log:
             self.check(step)
             self._metrics.write(json.dumps(row) + "\n")
             self._metrics.flush()
-        if self._board is not None:
-            for name, value in scalars.items():
-                self._board.add_scalar(name, value, step)
+        if self._trackers is not None:
+            self._trackers.row(step, scalars)
         if self._on_log is not None and self.failure is None:
             try:
                 self._on_log(row)
             except BaseException as error:  # also KeyboardInterrupt, by which a function asks to stop
                 self.failure = error
+
+    def final(self, step: int, metrics: Mapping[str, float]) -> None:
+        """The evaluation after the last step, for trackers: in the folder it is a file of its own."""
+        if self._trackers is not None:
+            self._trackers.finish(step, metrics)
 
     def check(self, step: int) -> None:
         """Notice that the folder has gone: a file that was deleted takes every row without an error."""
@@ -100,15 +107,12 @@ class Log:
         self._text.flush()
 
     def close(self) -> None:
-        for file in (self._metrics, self._text, self._board):
+        if self._trackers is not None:
+            self._trackers.close()
+        for file in (self._metrics, self._text):
             if file is not None:
                 with suppress(OSError):  # every line was flushed when it was written; a full disk has been reported then
                     file.close()
-
-
-def check_tensorboard() -> None:
-    if importlib.util.find_spec("tensorboard") is None:
-        raise InputError("log.tensorboard needs tensorboard: pip install 'sao[track]', or leave it off")
 
 
 class Progress:

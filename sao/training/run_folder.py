@@ -180,11 +180,19 @@ class Run:
         """Forget rows after a checkpoint: the steps that follow it will be made, and logged, again."""
         if not self.metrics.exists():
             return
-        with _explained(self.folder, "read"):
-            lines = read_text(self.metrics, errors="replace", most=None).splitlines(keepends=True)
-        kept = [line for line in lines if _step_of(line) <= step]
+        kept = [line for line in self._lines() if _step_of(line) <= step]
         with _explained(self.folder):
             write_text(self.metrics, "".join(kept))
+
+    def rows_after(self, step: int) -> list[dict[str, Any]]:
+        """Those that `cut_metrics` forgets, without what a kill cut short."""
+        if not self.metrics.exists():
+            return []
+        return [json.loads(line) for line in self._lines() if step < _step_of(line) < float("inf")]
+
+    def _lines(self) -> list[str]:
+        with _explained(self.folder, "read"):
+            return read_text(self.metrics, errors="replace", most=None).splitlines(keepends=True)
 
     def rows(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in read_text(self.metrics, most=None).splitlines()]
@@ -246,7 +254,7 @@ _CHECKPOINT = rf"(checkpoints|steadiest)/({_STEP}|{UNFINISHED}|\.writing-\d{{8,}
 _FIRST = r"sao-run\.json|config\.yaml|data\.json|skipped\.tsv|launch\.txt|labels\.csv"  # what a run begins with
 _FILES = re.compile(
     rf"({re.escape(WRITING)}/)?({_FIRST})"
-    r"|metrics\.jsonl|log\.txt|lock|eval\.json|report\.html|estimator\.(json|safetensors)"
+    r"|metrics\.jsonl|trackers\.json|log\.txt|lock|eval\.json|report\.html|estimator\.(json|safetensors)"
     rf"|{_CHECKPOINT}/[a-z]+\.(safetensors|json)"
     rf"|samples/{_STEP}\.png"
     rf"|eval/{_STEP}-clusters\.npy"

@@ -1,6 +1,7 @@
 """The table at the end of a run: the learnt features beside the baselines, and what to type next."""
 
 import json
+import math
 import sys
 import warnings
 from pathlib import Path
@@ -36,6 +37,8 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
     finally:
         stages.end()
     log.check(config.steps_for(len(dataset.train)))
+    measured = {metric.name: metric.value for metric in found.metrics if math.isfinite(metric.value)}
+    log.final(config.steps_for(len(dataset.train)), measured)
     write_json(run.evaluations / "summary.json", found.metrics, run.folder)
     if found.verdict is not None:
         write_verdict(run, config.steps_for(len(dataset.train)), found.verdict)

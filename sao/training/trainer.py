@@ -30,13 +30,14 @@ from sao.runtime.files import read_text
 from sao.training import checkpoint
 from sao.training.data_facts import with_data
 from sao.training.device import choose_device, fixed_choices, set_threads
-from sao.training.log import FolderGone, Log, OnLog, check_tensorboard
+from sao.training.log import FolderGone, Log, OnLog
 from sao.training.loop import Diverged, Interrupted, new_method, train
 from sao.training.model import Model
 from sao.training.run_data import LABELS, check_apart, facts_of, open_config_data, open_object, open_run_data
 from sao.training.run_folder import DataFacts, Run, check_free
 from sao.training.schedule import described_changes
 from sao.training.summary import print_summary
+from sao.training.trackers import check_trackers, remember
 from sao.training.warm_start import begin, with_other_runs
 
 SKIPPED, LAUNCH = "skipped.tsv", "launch.txt"
@@ -67,8 +68,7 @@ def start(
         return
     config = with_other_runs(config)
     processes.main_only(lambda: _check_out(out, config, overwrite))  # before data is read, which may take long
-    if config.log.tensorboard:
-        check_tensorboard()
+    check_trackers(config.log.to)
     opened = processes.node_first(lambda: open_config_data(config) if data is None else open_object(config, data))
     reasons, times = list(opened.notes), []
     if automatic is not None:
@@ -98,9 +98,10 @@ def resume(out: Path, source: str | None = None, changed: Config | None = None, 
     with _held(run):
         before = run.config
         stored = before if changed is None else changed
-        if source is None and stored == before and processes.main_only(lambda: _complete(run, before)):
+        if source is None and stored == before and processes.main_only(lambda: is_complete(run)):
             _say_complete(run, before.steps_for(run.facts.samples))
             return
+        check_trackers(stored.log.to)
         if source is not None:
             stored = with_data(stored, source=source)
         config, opened = open_run_data(run, stored, source is None)
@@ -112,7 +113,7 @@ def resume(out: Path, source: str | None = None, changed: Config | None = None, 
         notes += described_changes(before, stored, samples, first)
         if stored != before:
             processes.main_only(lambda: run.change(stored))
-        processes.main_only(lambda: run.cut_metrics(first))
+        notes += processes.main_only(lambda: _cut_metrics(run, first))
         total = config.steps_for(samples)
         if first >= total and run.evaluated:
             _say_complete(run, total)
@@ -131,7 +132,7 @@ def train_run(folder: Path, config: Config, dataset: Dataset) -> Method:
             config = begin(method, config, dataset.train.shape).config
         run = Run.open(folder) if begun else Run.create(folder, config, DataFacts.of(dataset), overwrite=True)
         first = _restored(run, config, dataset, method, print) if begun else 0
-        run.cut_metrics(first)
+        _cut_metrics(run, first)
         with _writing(run, config, DataFacts.of(dataset), method, first) as log:
             train(run, config, dataset, method, log, first)
     return method
@@ -246,15 +247,23 @@ def _restored(run: Run, config: Config, dataset: Dataset, method: Method, report
     return 0
 
 
-def _complete(run: Run, config: Config) -> bool:
+def _cut_metrics(run: Run, first: int) -> list[str]:
+    """Forget the rows after a checkpoint; what there is to say of those that are elsewhere too."""
+    sent = remember(run.folder, run.rows_after(first))
+    run.cut_metrics(first)
+    if sent is None or sent <= first:
+        return []
+    return [f"wandb and mlflow have rows up to step {sent}: those of the steps that are made again are not sent again"]
+
+
+def is_complete(run: Run) -> bool:
     """Whether there is nothing left to do: found without the data, from the last checkpoint if it is whole."""
     steps = checkpoint.steps_in(run.checkpoints)
     if not steps or not run.evaluated:
         return False
     try:
-        return checkpoint.checked_step(steps[-1], (checkpoint.METHOD, checkpoint.OPTIMISERS)) >= config.steps_for(
-            run.facts.samples
-        )
+        step = checkpoint.checked_step(steps[-1], (checkpoint.METHOD, checkpoint.OPTIMISERS))
+        return step >= run.config.steps_for(run.facts.samples)
     except InputError:
         return False
 
@@ -311,7 +320,9 @@ def _writing(
     """The log of a run, around all that writes to its folder: a full disk or a folder that goes away is one line."""
     log = None
     try:
-        log = Log(run.folder, config.log.tensorboard, first, on_log) if distributed.is_main() else Log(None)
+        log = Log(None)
+        if distributed.is_main():
+            log = Log(run.folder, first, on_log, config.log.to, config.by_name())
         yield log
     except FolderGone as gone:
         raise RunGone(_rescued(run.folder, config, facts, method, gone.step)) from None

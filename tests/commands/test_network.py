@@ -70,7 +70,8 @@ def test_no_command_asks_the_network_for_anything(tmp_path):
     commands = [
         ["train", "--data", "pictures", "--out", "run", "--data.size", "8", *small],
         *(["train", "digits", "--out", name, *tiny.words(method=name, log__report=False)] for name in libraries),
-        ["train", "digits", "--out", "tracked", *tiny.words(log__tensorboard=True, log__report=False)],
+        ["train", "digits", "--out", "tracked", *tiny.words(log__to="tensorboard,mlflow", log__report=False)],
+        ["sweep", "digits", "--seeds", "0,1", "--out", "swept", *tiny.words(method="random", train__steps=1)],
         ["resume", "run", "--train.steps", "9"],
         ["eval", "run"],
         ["embed", "run", "pictures", "-o", "features.npz"],

@@ -34,7 +34,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def made(tmp_path_factory) -> Path:
     """A run that `sao train` made, with everything that commands put into one."""
     run = tmp_path_factory.mktemp("made") / "run"
-    assert main(["train", *tiny.words(train__steps=OLD, log__sample_every=4, log__tensorboard="true"), "--out", str(run)]) == 0
+    assert main(["train", *tiny.words(train__steps=OLD, log__sample_every=4, log__to="tensorboard"), "--out", str(run)]) == 0
     assert main(["eval", str(run), "--metrics", "knn1"]) == 0
     (run / "log.txt").chmod(0o600)
     return run

@@ -185,7 +185,7 @@ def test_tensorboard_on_request(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     out = tmp_path / "run"
-    assert main(["train", *tiny.words(method="supervised", log__tensorboard="true"), "--out", str(out)]) == 0
+    assert main(["train", *tiny.words(method="supervised", log__to="tensorboard"), "--out", str(out)]) == 0
     events = EventAccumulator(str(out / "tensorboard")).Reload()
     logged = [event.value for event in events.Scalars("classifier/cross_entropy")]
     assert logged == pytest.approx([row["classifier/cross_entropy"] for row in Run(out).rows()])

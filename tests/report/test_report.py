@@ -26,8 +26,7 @@ from sao.report.copies import memorisation
 from sao.report.gallery import Gallery, Originals
 from sao.report.layout import WIDTH, clearances, layout, placed
 from sao.report.page import as_script_data
-from sao.report.points import points_of
-from sao.report.side_by_side import paired_test
+from sao.report.side_by_side import paired_test, rows_to_score, scored
 from sao.report.thumbnails import sheet
 from sao.training.run_folder import Run
 
@@ -181,9 +180,9 @@ def test_runs_are_tested_on_the_same_samples_and_chance_is_not_called_better():
     parts = [Images(np.zeros((n, 8, 8, 1), np.uint8), labels[:n], names[:n]) for n in (160, 80)]
     gallery = Gallery.of(Dataset("made", *parts), limit=1000)
     of = np.concatenate([labels[:160], labels[:80]])
-    good, bad = (
-        points_of(gallery, (np.eye(4)[of] + draws.normal(0, far, (240, 4))).astype(np.float32), 4, 0)[0] for far in (0.3, 3)
-    )
+    clear, vague = ((np.eye(4)[of] + draws.normal(0, far, (240, 4))).astype(np.float32) for far in (0.3, 3))
+    chosen, places = rows_to_score(gallery)
+    good, bad = (scored(chosen, features[places]) for features in (clear, vague))
     found = paired_test(bad, good)
     assert {row["word"] for row in found["rows"]} == {"5 neighbours", "linear SVM", "k-means"}
     assert all(row["decided"] and row["difference"] > 0 for row in found["rows"])
@@ -191,7 +190,7 @@ def test_runs_are_tested_on_the_same_samples_and_chance_is_not_called_better():
     assert [row["first"] for row in found["rows"]] == [row["second"] for row in paired_test(good, bad)["rows"]]
     assert not any(row["decided"] for row in paired_test(good, good)["rows"])
     other = Gallery.of(Dataset("made", parts[0], parts[1].select(np.arange(40))), limit=1000)
-    fewer = points_of(other, good.features[:200], 4, 0)[0]
+    fewer = scored(other, clear[:200])
     assert paired_test(good, fewer) == {"reason": "they hold out different samples", "rows": []}
     assert paired_test(good, None)["reason"] == "the data of one was not at hand"
 
