@@ -46,6 +46,7 @@ docs: $(VENV)/.installed        ## the documentation site, in site/; it needs no
 dist: $(VENV)/.installed        ## the source distribution and the wheel, in dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/twine check --strict dist/*
 
 # tests/test_wheel.py does the same with links to installed packages; here all of them are fetched and installed anew.
 wheel: dist                     ## the wheel in an empty environment, without extras: train, read a folder, use a model
