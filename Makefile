@@ -46,6 +46,7 @@ docs: $(VENV)/.installed        ## the documentation site, in site/; it needs no
 dist: $(VENV)/.installed        ## the source distribution and the wheel, in dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/twine check --strict dist/*
 
 # tests/test_wheel.py does the same with links to installed packages; here all of them are fetched and installed anew.
 wheel: dist                     ## the wheel in an empty environment, without extras: train, read a folder, use a model
@@ -63,7 +64,7 @@ mutants: $(VENV)/.installed     ## wrong changes, one at a time: do the tests no
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs,metrics,fid,baselines,track,wandb,mlflow,tables,export,clustering,heic]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs,metrics,fid,baselines,track,wandb,mlflow,tables,export,clustering,heic,hub]"
 	touch $@
 
 clean:                          ## remove the virtual environment

@@ -1,4 +1,7 @@
-"""Equality, not "it did not crash": one process, two and, slowly, three are the same run, and a group ends as one."""
+"""Equality, not "it did not crash": in double precision one process, two and, slowly, three are the same run.
+
+In single precision they part after some steps. A group of processes ends as one.
+"""
 
 import json
 import math

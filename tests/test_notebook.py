@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -112,3 +113,18 @@ def test_the_example_runs(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "next          sao.load('runs/notebook').embed(data)" in said, "no command can name what is in memory"
     assert shown >= 3
+
+
+@pytest.mark.slow
+def test_the_example_runs_from_top_to_bottom_in_five_minutes_of_a_processor(tmp_path, monkeypatch):
+    """As a person runs it, in a kernel of its own."""
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parents[1]))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    nbclient.NotebookClient(notebook, timeout=3000, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 300
+    (shape,) = notebook.cells[-1].outputs
+    assert shape["data"]["text/plain"] == "(5, 128)"

@@ -101,6 +101,16 @@ def test_the_wheel_has_the_version_and_the_files_that_are_no_code(wheel):
 
 
 @pytest.mark.slow
+def test_an_index_would_take_the_wheel_and_the_source_distribution(wheel):
+    pytest.importorskip("twine")
+    files = sorted(str(path) for path in wheel.parent.iterdir())
+    assert len(files) == 2
+    done = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("PASSED") == 2
+
+
+@pytest.mark.slow
 def test_it_works_in_an_empty_environment_and_names_the_extras_that_it_lacks(python, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SAO"))}
     environment["SAO_CACHE"] = str(tmp_path / "cache")

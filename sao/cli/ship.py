@@ -32,7 +32,8 @@ def run(arguments: Namespace) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"{target} exists and is not an empty folder: choose another -o")
     import sao
-    from sao.export.ship import card_of, check_no_paths, needs, shared_config, write_copy
+    from sao.export.card import card_of, needs
+    from sao.export.ship import check_no_paths, shared_config, write_copy
     from sao.models import run_folder
     from sao.training.run_folder import Run
 

@@ -2,7 +2,7 @@
 
 The convention for gradients: every process computes the same global loss from gathered embeddings, and owns its slice of the
 batch. So the backward pass of `gather` returns the local slice only. That of `total`, for batch moments, sums over processes.
-The sum of the parameter gradients over processes is then the gradient of one process with the whole batch.
+The sum of the parameter gradients over processes is then, up to rounding, the gradient of one process with the whole batch.
 """
 
 import itertools

@@ -7,6 +7,8 @@ computes, line by line, under the names of the weights.
 import math
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,14 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from sao.core.agreement import difference
+from sao.errors import InputError
+from sao.export.check import TOLERANCE
 from sao.export.plain_source import FOR_GENERATOR, FOR_IMAGES, FOR_ROWS, HEAD, TAIL
 from sao.export.whole import Scale, Whole
+from sao.networks.base import Encoder
+from sao.networks.cpu import portable
+from sao.networks.vit import VisionTransformer
 
 POOLS = ("aten.mean.dim", "aten.sum.dim_IntList", "aten.select.int", "aten.flatten.using_ints")  # the last step of encoders
 
@@ -33,9 +41,11 @@ def write_folder(folder: Path, whole: Whole, program: ExportedProgram, descripti
         tensors |= {f"scale_{name}": value for name, value in scale.named_buffers()}
         buffers += [f"scale_{name}" for name, _ in scale.named_buffers()]
     save_file(tensors, folder / "weights.safetensors")
-    path = folder / f"{whole.kind}.py"
-    path.write_text(_source(whole, program, names, buffers, scale, description), encoding="utf-8")
+    path, maps = folder / f"{whole.kind}.py", _maps(whole, program) if whole.kind == "encoder" else []
+    path.write_text(_source(whole, program, names, buffers, scale, maps, description), encoding="utf-8")
     module = _imported(path)
+    if maps:
+        _check_maps(whole, module, maps)
 
     @torch.no_grad()
     def run(x: np.ndarray) -> np.ndarray:
@@ -86,13 +96,81 @@ def _is_parameter(program: ExportedProgram, name: str) -> bool:
     return _lifted(program)[name][1] == InputKind.PARAMETER
 
 
+# --- maps on the way -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Map:
+    """What a block of the network gives: a map (n, c, h, w), or the tokens (n, 1 + h · w, c) of a transformer."""
+
+    node: fx.Node
+    block: str  # by its name in the network
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.node.meta["val"].shape[1:])
+
+
+def _maps(whole: Whole, program: ExportedProgram) -> list[Map]:
+    """The last map of every stage, or the tokens after every block; none where the network has neither."""
+    blocks = {id(block) for part in whole.network.modules() for block in _blocks(part)}
+    names = [name for name, part in whole.network.named_modules() if id(part) in blocks]
+    last: dict[str, fx.Node] = {}
+    needed = _needed(_output(program))
+    for node in program.graph.nodes:
+        if node in needed and node.op == "call_function" and isinstance(node.meta.get("val"), Tensor):
+            last |= {name: node for name, _ in (node.meta.get("nn_module_stack") or {}).values()}
+    found = [Map(last[name], name) for name in names if name in last]
+    ends = [earlier for earlier, later in pairwise(found) if len(earlier.shape) == 2 or earlier.shape != later.shape]
+    return ends + found[-1:]
+
+
+def _blocks(part: torch.nn.Module) -> list[torch.nn.Module]:
+    if isinstance(part, VisionTransformer):
+        return list(part.blocks)
+    return list(part.blocks_of_maps()) if isinstance(part, Encoder) else []
+
+
+@torch.no_grad()
+def _check_maps(whole: Whole, module: Any, maps: list[Map]) -> None:
+    """Refuse a file whose maps are not those of the network."""
+    caught: dict[str, Tensor] = {}
+    blocks = {name: part for name, part in whole.network.named_modules() if name in {one.block for one in maps}}
+    hooks = [
+        part.register_forward_hook(lambda _part, _inputs, output, name=name: caught.update({name: output}))
+        for name, part in blocks.items()
+    ]
+    height, width, channels = whole.example.shape[1:]
+    inputs = torch.rand(2, channels, height, width, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    try:
+        with portable():
+            whole.network(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    found: list[Tensor] = []
+    module._network(inputs, found, None)
+    apart = max(difference(caught[one.block], tensor) for one, tensor in zip(maps, found, strict=True))
+    if apart > TOLERANCE:
+        raise InputError(
+            f"the maps of the exported encoder differ from the run by {apart:.1e} of the largest value, "
+            "so nothing was written: please report this with the run's config.yaml"
+        )
+
+
 # --- the Python file -----------------------------------------------------------------------------------------------------
 
 
 def _source(
-    whole: Whole, program: ExportedProgram, names: dict[str, str], buffers: list[str], scale: Scale | None, description: str
+    whole: Whole,
+    program: ExportedProgram,
+    names: dict[str, str],
+    buffers: list[str],
+    scale: Scale | None,
+    maps: list[Map],
+    description: str,
 ) -> str:
-    body, last = _body(program, names, pooled=whole.kind == "encoder")
+    body, last = _body(program, names, maps, pooled=whole.kind == "encoder")
     shape = tuple(whole.example.shape[1:])
     facts = {"description": description, "buffers": buffers, "body": "\n".join(body), "last": last}
     if whole.kind == "generator":
@@ -101,12 +179,30 @@ def _source(
     features = math.prod(_output(program).meta["val"].shape[1:])
     if whole.example.dtype == torch.uint8:
         height, width, channels = shape
+        facts |= {"maps": _feature_info(maps, height), "as_map": _as_map(maps)}
         return (HEAD + FOR_IMAGES + TAIL).format(**facts, shape=(channels, height, width), features=features, name="Encoder")
     before = "rows" if scale is None else "(rows.double()[:, w['scale_kept']] - w['scale_mean']) / w['scale_std'] * FACTOR"
     factor = 1.0 if scale is None else scale.factor
     return (HEAD + FOR_ROWS + TAIL).format(
         **facts, shape=shape, features=features, name="Encoder", before=before, factor=factor
     )
+
+
+def _feature_info(maps: list[Map], size: int) -> list[dict[str, Any]]:
+    """As timm has it: channels of each map, how much smaller than the image it is, and the block that gives it."""
+    found = []
+    for one in maps:
+        channels, side = (one.shape[1], math.isqrt(one.shape[0] - 1)) if len(one.shape) == 2 else one.shape[:2]
+        found.append({"num_chs": channels, "reduction": size // side, "module": _short(one.block)})
+    return found
+
+
+def _as_map(maps: list[Map]) -> str:
+    """Of tokens, without that of the class, a map again."""
+    if not maps or len(maps[0].shape) == 3:
+        return "y"
+    side = math.isqrt(maps[0].shape[0] - 1)
+    return f"y[:, 1:].mT.unflatten(2, ({side}, {side}))"
 
 
 def _after(whole: Whole, scale: Scale | None) -> str:
@@ -122,8 +218,11 @@ def _output(program: ExportedProgram) -> fx.Node:
     return result
 
 
-def _body(program: ExportedProgram, names: dict[str, str], pooled: bool) -> tuple[list[str], str]:
-    """Lines of Python up to the last map or the tokens, in the variable x, and the expression that makes the features of x."""
+def _body(program: ExportedProgram, names: dict[str, str], maps: list[Map], pooled: bool) -> tuple[list[str], str]:
+    """Lines of Python up to the last map or the tokens, in the variable x, and the expression that makes the features of x.
+
+    Lines after each of the maps keep it, and stop there if it is the last that is wanted.
+    """
     result = _output(program)
     last = None
     before = result.args[0] if result.args else None
@@ -132,6 +231,7 @@ def _body(program: ExportedProgram, names: dict[str, str], pooled: bool) -> tupl
     needed = _needed(result)
     (given,) = program.graph_signature.user_inputs
     words = {name: f'w["{plain}"]' for name, plain in names.items()} | {str(given): "inputs"}
+    kept = {one.node: number for number, one in enumerate(maps)}
     lines, place = [], ""
     for node in program.graph.nodes:
         if node.op != "call_function" or node not in needed:
@@ -141,6 +241,12 @@ def _body(program: ExportedProgram, names: dict[str, str], pooled: bool) -> tupl
             place = here
             lines.append(f"        # {place}")
         lines.append(f"        {node.name} = {_called(node, words)}")
+        if node in kept:
+            lines += [
+                f"        maps.append({node.name})",
+                f"        if last == {kept[node]}:",
+                f"            return {node.name}",
+            ]
     lines.append(f"        return {words.get(result.name, result.name)}")
     return lines, "x" if last is None else _called(last, {result.name: "x"})
 
@@ -159,7 +265,12 @@ def _needed(result: fx.Node) -> set[fx.Node]:
 def _place(node: fx.Node) -> str:
     """The innermost module that a line belongs to, by its name in the network."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return stack[-1][0].rpartition("network.")[2] or "network" if stack else "network"
+    return _short(stack[-1][0]) if stack else "network"
+
+
+def _short(name: str) -> str:
+    """Of a module, without the way to the network."""
+    return name.rpartition("network.")[2] or "network"
 
 
 def _called(node: fx.Node, words: dict[str, str]) -> str:

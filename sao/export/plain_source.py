@@ -60,7 +60,7 @@ class Encoder(Weights):
     """Images (n, h, w, c) as uint8, or (n, c, h, w) as float in [-1, 1], of the size below → features (n, num_features).
 
     It can stand where a timm model without a classifier does: forward_features gives the last feature map (or tokens),
-    forward_head the features of it.
+    forward_head the features of it, forward_intermediates the maps on the way.
     """
 
     num_features = {features}
@@ -68,9 +68,10 @@ class Encoder(Weights):
     input_size = {shape}
     mean = std = (0.5,) * input_size[0]
     pretrained_cfg = {{"input_size": input_size, "mean": mean, "std": std, "num_classes": 0}}
+    feature_info = {maps}
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.forward_head(self.forward_features(self.prepared(images)))
+        return self.forward_head(self.forward_features(images))
 
     def prepared(self, images: Tensor) -> Tensor:
         if images.dtype != torch.uint8:
@@ -80,7 +81,36 @@ class Encoder(Weights):
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         return {last}
 
-    def forward_features(self, inputs: Tensor) -> Tensor:
+    def forward_features(self, x: Tensor) -> Tensor:
+        return self._network(self.prepared(x), [], None)
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | list[int] | tuple[int, ...] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
+        """The output of forward_features and the maps (n, c, h, w) on the way to it, as feature_info lists them.
+
+        `indices` are numbers of maps, negative ones from the end; a single number means so many of the last; None means all.
+        With `stop_early` nothing after the last of them is computed. `norm` is there for timm: no map has a norm of its own.
+        """
+        if output_fmt != "NCHW":
+            raise ValueError(f"output_fmt must be NCHW, got {{output_fmt!r}}")
+        count = len(self.feature_info)
+        wanted = count if indices is None else indices
+        taken = range(count - wanted, count) if isinstance(wanted, int) else [i + count * (i < 0) for i in wanted]
+        if not taken or not all(0 <= i < count for i in taken):
+            raise ValueError(f"indices must choose among {{count}} maps, got {{indices}}")
+        maps: list[Tensor] = []
+        x = self._network(self.prepared(x), maps, max(taken) if stop_early else None)
+        chosen = [{as_map} for i, y in enumerate(maps) if i in taken]
+        return chosen if intermediates_only else (x, chosen)
+
+    def _network(self, inputs: Tensor, maps: list[Tensor], last: int | None) -> Tensor:
         w = self.tensors()
 {body}
 '''

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sao.config.overrides import nearest
 from sao.errors import InputError, typed
+from sao.runtime.hub import fetched, is_hub_name
 
 FOLDER = Path(__file__).parent
 CONFIG = "config.yaml"  # that of a run, which every model has too
@@ -15,7 +16,12 @@ def model_names() -> list[str]:
 
 
 def run_folder(run: str | Path, report: Callable[[str], None] | None = None) -> Path:
-    """The folder of a run, or of the model of that name. A run in the current folder comes first, and `report` is told so."""
+    """The folder of a run, or of the model of that name. A run in the current folder comes first, and `report` is told so.
+
+    hf:OWNER/NAME is a model of the Hugging Face Hub, which is fetched.
+    """
+    if is_hub_name(run):
+        return fetched(str(run))
     path, names = Path(run), model_names()
     own = (path / CONFIG).is_file()
     if own and str(run) in names and report is not None:

@@ -1,7 +1,8 @@
 """The loop: batch, step, log, evaluate, checkpoint.
 
-Killed at any moment, it goes on from the last checkpoint with bit-equal results. Every random draw is a function of the step,
-and the checkpoint holds everything else.
+Killed at any moment, it goes on from the last checkpoint with bit-equal results. On another number of processes they are equal
+up to rounding, so that in float32 they part after some steps. Every random draw is a function of the step, and the checkpoint
+holds everything else.
 """
 
 import os

@@ -328,7 +328,8 @@ def load(
 ) -> Model:
     """The model of a run folder, from its latest whole checkpoint; its EMA weights, or the raw ones.
 
-    Also a model that comes with the package, by its name; a run of that name in the current folder comes first.
+    Also a model that comes with the package, by its name; a run of that name in the current folder comes first. And a model of
+    the Hugging Face Hub: "hf:OWNER/NAME" or "hf:OWNER/NAME@REVISION".
 
     A damaged checkpoint is passed over and reported.
     """

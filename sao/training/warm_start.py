@@ -17,6 +17,7 @@ from sao.methods import Method, OtherRun, generative
 from sao.methods.encoders import ResNetOptions
 from sao.models import FOLDER, run_folder
 from sao.networks.spectral import SpectralNormalisation
+from sao.runtime.hub import is_hub_name
 from sao.training import checkpoint
 from sao.training.model import load
 from sao.training.partial_method import latest_method
@@ -77,9 +78,9 @@ def with_source_networks(config: Config, given: Set[str]) -> tuple[Config, set[s
 
 
 def _opened(name: str) -> tuple[Run, str]:
-    """A run, and what it is called: the name of a model in the package, or the path of a folder from anywhere."""
+    """A run, and what it is called: the name of a model in the package or on the Hub, or the path of a folder from anywhere."""
     folder = run_folder(name)
-    return Run.open(folder), name if folder == FOLDER / name else os.path.abspath(folder)
+    return Run.open(folder), name if folder == FOLDER / name or is_hub_name(name) else os.path.abspath(folder)
 
 
 def _shown(value: object) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+import yaml
 from PIL import Image
 
 import sao
@@ -19,7 +20,7 @@ from sao.cli.main import main
 from sao.config import load_preset
 from sao.errors import InputError
 from sao.evaluation.result import Metric, write_json
-from sao.export.ship import command_of
+from sao.export.card import command_of
 from sao.training import checkpoint
 from sao.training.run_folder import DataFacts, Run
 
@@ -137,7 +138,56 @@ def test_a_card_has_no_empty_column_and_says_which_manifold(run, tmp_path):
     write_json(copy / "eval/summary.json", [Metric("kmeans", 0.5, None, PROTOCOL), Metric("manifold", 0.75, None, how)])
     assert main(["ship", str(copy), "-o", str(tmp_path / "model"), "--licence", "Apache-2.0"]) == 0
     card = (tmp_path / "model/README.md").read_text()
-    assert "| metric | learnt |\n|---|---|\n| kmeans | 0.500 |\n| manifold | 0.750 |\n\nmanifold: by hand.\n" in card
+    assert "| metric | learnt |\n|---|---|\n| kmeans | 0.500 |\n| manifold | 0.750 |\n\n" in card
+    assert "- manifold: accuracy of clusters on a manifold; algorithm by hand; n_test 360\n" in card
+
+
+def test_the_hub_reads_the_card(run, tmp_path):
+    """By its own parser: what the front matter says, and every number with how it was measured."""
+    hub = pytest.importorskip("huggingface_hub")
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    how = {**PROTOCOL, "split": "test", "n_train": 1437, "objective": "hinge", "interval_95": [0.5, 0.75], "not": "told"}
+    write_json(copy / "eval/summary.json", [Metric("svm", 0.625, None, how), Metric("raw/svm", 0.25, None, how)])
+    assert main(["ship", str(copy), "-o", str(tmp_path / "model"), "--licence", "Apache-2.0"]) == 0
+    card = hub.ModelCard.load(tmp_path / "model/README.md")
+    about = card.data
+    assert (about.license, about.library_name, about.pipeline_tag) == ("apache-2.0", "sao", "image-feature-extraction")
+    assert {"sao", "self-supervised-learning", "structural"} <= set(about.tags)
+    assert about.datasets is None
+    (result,) = about.eval_results
+    assert (result.metric_type, result.metric_name, result.metric_value) == ("accuracy", "linear SVM accuracy", 0.625)
+    assert (result.dataset_name, result.dataset_split) == ("digits", "test")
+    told = {"objective": "hinge", "split": "test", "n_train": 1437, "n_test": 360, "interval_95": [0.5, 0.75]}
+    assert result.metric_args == told
+    assert "| svm | 0.625 | 0.500 to 0.750 | 0.250 |" in card.text
+    front = yaml.safe_load(card.content.split("---\n")[1])
+    assert hub.ModelCardData(**front).to_dict() == front
+    titles = ["Intended use", "Training data", "Training", "Metrics", "Limits", "How to load it", "Licence"]
+    assert re.findall(r"(?m)^## (.*)$", card.text) == titles
+
+
+@pytest.mark.parametrize(
+    ("typed", "front"),
+    [
+        ([], {}),
+        (["--licence", "MIT"], {"license": "mit"}),
+        (["--licence", "ours: ask\n---"], {"license": "other", "license_name": "ours: ask\\n---"}),
+    ],
+)
+def test_the_licence_on_the_hub_is_the_one_that_was_typed(typed, front, run, tmp_path):
+    hub = pytest.importorskip("huggingface_hub")
+    assert main(["ship", str(run), "-o", str(tmp_path / "model"), *typed]) == 0
+    about = hub.ModelCard.load(tmp_path / "model/README.md").data.to_dict()
+    assert {key: value for key, value in about.items() if key.startswith("license")} == front
+
+
+def test_a_known_data_set_is_named_as_the_hub_names_it(tmp_path):
+    hub = pytest.importorskip("huggingface_hub")
+    made = Run.create(tmp_path / "run", tiny.config(data__source="cifar10"), DataFacts.of(tiny.dataset()))
+    checkpoint.save(made.checkpoints, tiny.method(), 8, keep=1)
+    assert main(["ship", str(made.folder), "-o", str(tmp_path / "model")]) == 0
+    assert hub.ModelCard.load(tmp_path / "model/README.md").data.datasets == ["uoft-cs/cifar10"]
 
 
 @pytest.mark.parametrize("name", models.model_names())
@@ -222,6 +272,7 @@ def test_every_model_in_the_package_opens():
         card = (models.FOLDER / name / "README.md").read_text()
         assert "Not evaluated" not in card
         assert "not stated" not in card
+        assert card.startswith("---\nlicense: apache-2.0\nlibrary_name: sao\npipeline_tag: image-feature-extraction\n")
         assert sao.load(models.FOLDER / name, device="cpu").sample(2).shape[0] == 2
     assert sum(file.stat().st_size for file in models.FOLDER.rglob("*.safetensors")) < 10e6
 

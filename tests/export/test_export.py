@@ -2,10 +2,12 @@
 
 import importlib
 import importlib.util
+import inspect
 import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,9 @@ from sao.cli.main import main
 from sao.data.dataset import Dataset, Images, Standardiser, Vectors
 from sao.errors import InputError
 from sao.export import Whole, whole_encoder, whole_generator, write
+from sao.networks.base import Encoder
+from sao.networks.vit import VisionTransformer
+from sao.runtime.torchvision_import import import_torchvision
 from sao.training import checkpoint
 from sao.training.loop import new_method
 from sao.training.run_folder import DataFacts, Run
@@ -194,6 +199,105 @@ def test_the_folder_needs_torch_alone(run, tmp_path):
     assert done.returncode == 0, done.stderr
     expected = sao.load(run).embed(images(5))
     np.testing.assert_allclose(np.fromstring(done.stdout, sep=",").reshape(expected.shape), expected, rtol=1e-4, atol=1e-6)
+
+
+# --- timm's way to ask for maps ------------------------------------------------------------------------------------------
+
+
+def loaded(folder: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("exported_encoder", folder / "encoder.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.load()
+
+
+def own_maps(model: sao.Model) -> list[torch.Tensor]:
+    """What the blocks of the run's own encoder give for the images, in `sao` itself."""
+    method = model.method_for("backbone")
+    (encoder,) = (part for name, part in method.named_modules() if isinstance(part, Encoder) and "ema" in name)
+    blocks = encoder.blocks if isinstance(encoder, VisionTransformer) else encoder.blocks_of_maps()
+    maps: list[torch.Tensor] = []
+    hooks = [block.register_forward_hook(lambda _block, _inputs, output: maps.append(output)) for block in blocks]
+    model.embed(images())
+    for hook in hooks:
+        hook.remove()
+    return maps
+
+
+def test_intermediates_are_the_maps_of_every_stage(run, tmp_path):
+    model = sao.load(run, device="cpu")
+    write(tmp_path / "plain", whole_encoder(model), images(), "An encoder.")
+    encoder, pixels = loaded(tmp_path / "plain"), torch.from_numpy(images())
+    maps = own_maps(model)
+    assert [one["num_chs"] for one in encoder.feature_info] == [one.shape[1] for one in maps] == [4, 8]
+    assert [one["reduction"] for one in encoder.feature_info] == [8 // one.shape[2] for one in maps]
+    last, found = encoder.forward_intermediates(pixels)
+    for expected, given in zip(maps, found, strict=True):
+        torch.testing.assert_close(given, expected.contiguous(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(last, encoder.forward_features(encoder.prepared(pixels)))
+    np.testing.assert_allclose(encoder.forward_head(last).detach(), model.embed(images()), rtol=1e-4, atol=1e-5)
+    (alone,) = encoder.forward_intermediates(pixels, 1, intermediates_only=True)
+    torch.testing.assert_close(alone, found[-1])
+    early, (first,) = encoder.forward_intermediates(pixels, [-2], stop_early=True)
+    torch.testing.assert_close(first, found[0])
+    torch.testing.assert_close(early, found[0])
+    for wrong in (0, 3, [2], [-3], []):
+        with pytest.raises(ValueError, match="indices must choose among 2 maps"):
+            encoder.forward_intermediates(pixels, wrong)
+    with pytest.raises(ValueError, match="output_fmt must be NCHW"):
+        encoder.forward_intermediates(pixels, output_fmt="NLC")
+
+
+def test_timm_takes_the_encoder_for_one_of_its_own(run, tmp_path):
+    """Its wrapper asks for maps by number; its own rule chooses the same ones."""
+    import_torchvision()
+    pytest.importorskip("timm")
+    from timm.models._features import FeatureGetterNet, feature_take_indices
+    from timm.models.resnet import ResNet
+
+    write(tmp_path / "plain", whole_encoder(sao.load(run, device="cpu")), images(), "An encoder.")
+    encoder, pixels = loaded(tmp_path / "plain"), torch.from_numpy(images(3))
+    every = encoder.forward_intermediates(pixels, intermediates_only=True)
+    for indices in (None, 1, 2, [0], [1, 0], [-1]):
+        taken, _ = feature_take_indices(2, indices)
+        found = encoder.forward_intermediates(pixels, indices, intermediates_only=True)
+        assert [tuple(one.shape) for one in found] == [tuple(every[i].shape) for i in sorted(taken)]
+    getter = FeatureGetterNet(encoder, out_indices=(0, 1))
+    assert getter.feature_info.channels() == [4, 8]
+    for given, expected in zip(getter(encoder.prepared(pixels)), every, strict=True):
+        torch.testing.assert_close(given, expected)
+    theirs = inspect.signature(ResNet.forward_intermediates).parameters
+    ours = inspect.signature(type(encoder).forward_intermediates).parameters
+    assert [(one.name, one.default) for one in ours.values()] == [(one.name, one.default) for one in theirs.values()]
+
+
+def test_intermediates_of_a_transformer_are_its_tokens_as_maps(tmp_path):
+    model = sao.load(run_of(tmp_path / "run", **ENCODERS["vit"]), device="cpu")
+    write(tmp_path / "plain", whole_encoder(model), images(), "An encoder.")
+    method = model.method_for("backbone")
+    (vit,) = (part for part in method.modules() if isinstance(part, VisionTransformer))
+    tokens: list[torch.Tensor] = []
+    hooks = [block.register_forward_hook(lambda _block, _inputs, output: tokens.append(output)) for block in vit.blocks]
+    model.embed(images())
+    for hook in hooks:
+        hook.remove()
+    found = loaded(tmp_path / "plain").forward_intermediates(torch.from_numpy(images()), intermediates_only=True)
+    assert len(found) == len(tokens) > 0
+    for given, expected in zip(found, tokens, strict=True):
+        assert given.shape[2:] == (vit.side, vit.side)
+        torch.testing.assert_close(given.flatten(2).mT, expected[:, 1:], rtol=1e-4, atol=1e-5)
+
+
+def test_wrong_maps_are_not_written(run, tmp_path, monkeypatch):
+    """Maps that come from another line of the graph than the end of their block."""
+    plain = importlib.import_module("sao.export.plain")
+    right = plain._maps
+    monkeypatch.setattr(plain, "_maps", lambda *given: [plain.Map(m.node.all_input_nodes[0], m.block) for m in right(*given)])
+    with pytest.raises(InputError, match="the maps of the exported encoder differ from the run"):
+        write(tmp_path / "plain", whole_encoder(sao.load(run)), images(), "An encoder.")
+    assert not list(tmp_path.iterdir())
 
 
 def test_only_the_network_that_is_used_is_written(run):

@@ -15,6 +15,7 @@ from sao.runtime.torchvision_import import import_torchvision
 def encoder_class(channels: int) -> Any:
     """Of the Python file that an export writes, around a network that gives back its input."""
     facts = {"description": "", "buffers": [], "body": "        return inputs", "last": "x.flatten(1)", "features": 16}
+    facts |= {"maps": [], "as_map": "y"}
     names: dict[str, Any] = {"__file__": "encoder.py", "__name__": "exported"}
     exec((HEAD + FOR_IMAGES).format(**facts, shape=(channels, 4, 4)), names)
     return names["Encoder"]
