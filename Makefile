@@ -63,7 +63,7 @@ mutants: $(VENV)/.installed     ## wrong changes, one at a time: do the tests no
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs,metrics,baselines,track,tables,export,clustering,heic]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs,metrics,baselines,track,tables,export,clustering,heic,tiff,dicom]"
 	touch $@
 
 clean:                          ## remove the virtual environment

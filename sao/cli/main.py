@@ -32,6 +32,7 @@ MANIFOLDS = ("spectral", "umap")
 RUN = "folder of a trained run"
 DATA = "a path or a data set's name, as for sao train --data"
 LABELS = "a table of name,label: labels by the path inside the folder, or by a file name that is there once"
+CHANNELS = "which are shown as red, green and blue, from 1, such as 3,2,1 (default: the first three; one or two: grey)"
 SEED = "of what is drawn at random (default: 0)"
 FEATURE = "backbone: what the network learnt (the default); embedding: what the objective sees"
 FEATURES = ("backbone", "embedding", "layers")
@@ -185,11 +186,13 @@ def _add_use(command: AddCommand) -> None:
     explore.add_argument(
         "--model", metavar="NAME|RUN", help="whose features are compared (default: those that suit the images)"
     )
+    explore.add_argument("--channels", metavar="R,G,B", help=CHANNELS)
     explore.add_argument("--clusters", type=int, help="number of groups (default: 5 to 20, by the number of images)")
 
     report = command("report", "one HTML page of a run, or of several side by side: metrics, curves, samples, map, clusters")
     report.add_argument("runs", metavar="RUN", nargs="+", help="folders of trained runs")
     report.add_argument("--labels", metavar="L.csv", help=LABELS)
+    report.add_argument("--channels", metavar="R,G,B", help=CHANNELS)
     report.add_argument("-o", "--output", help="HTML file (default: RUN/report.html; of several runs report.html)")
     report.add_argument("--points", type=int, default=20_000, help="samples on the page (default: all, at most 20000)")
     report.add_argument("--layout", choices=("tsne", "umap"), default="tsne", help="of the map (default: tsne)")
