@@ -8,6 +8,7 @@ import numpy as np
 import pydicom
 import pytest
 import tifffile
+import torch
 from PIL import Image
 from pydicom.data import get_testdata_file
 from pydicom.dataset import FileMetaDataset
@@ -17,7 +18,9 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, JPEGLSLossless
 from sao.data.dataset import Images, PixelRange
 from sao.data.files import stacks
 from sao.data.files.decode import Failure, Header, Picture, Recipe, decode_all, decode_chunk, inspect_chunk
+from sao.data.files.objects import readable
 from sao.data.files.open import Opened, open_for_embedding, open_path
+from sao.data.loader import Batches
 from sao.errors import InputError
 
 DRAWS = np.random.default_rng(0)
@@ -226,6 +229,31 @@ def test_without_tifffile_only_first_pages_are_read_and_it_is_said(tmp_path, mon
     assert any("10 files have more pages than the first: pip install 'sao[tiff]'" in note for note in opened.notes)
     many = tiff(values(16, 16, 5), photometric="minisblack", planarconfig="contig")
     assert "pip install 'sao[tiff]'" in failure(many)
+
+
+def test_random_crops_are_of_sixteen_bits_too(tmp_path):
+    folder = written(tmp_path / "d", values(12, 20, 16, 5), photometric="minisblack", planarconfig="contig")
+    _, train = opened_folder(folder, size=8, crop=0.5)
+    assert train.frames is not None
+    assert train.frames.pixels.dtype == np.uint16
+    rows = torch.arange(6)
+    seen = Batches(train, torch.device("cpu")).training_inputs(rows, seed=0, step=0, places=slice(0, 6))
+    assert seen.shape == (6, 5, 8, 8)
+    assert 0.2 < float(seen.std()) < 1
+    assert -1 <= float(seen.min()) <= float(seen.max()) <= 1
+
+
+def test_data_sets_of_torch_may_hold_any_channels(tmp_path):
+    arrays = values(12, 5, 16, 16)
+    pairs = [(torch.from_numpy(array.astype(np.int32)), i % 2) for i, array in enumerate(arrays)]
+    opened = open_path(readable(pairs), cache_folder=tmp_path)
+    assert isinstance(opened.dataset.train, Images)
+    assert opened.dataset.train.shape == (5, 16, 16)
+    rows = [int(name.split()[1]) for name in opened.dataset.train.names or ()]
+    np.testing.assert_array_equal(opened.dataset.train.pixels, np.moveaxis(arrays[rows], 1, -1))
+    grey = open_path(readable([(array, 0) for array in values(12, 16, 16)]), cache_folder=tmp_path).dataset.train
+    assert isinstance(grey, Images)
+    assert grey.pixels.dtype == np.uint16
 
 
 # --- DICOM ---------------------------------------------------------------------------------------------------------------

@@ -407,8 +407,9 @@ def _likely_axes(shape: tuple[int, ...], options: ReadOptions) -> tuple[str, str
         return "NHWC", f"the arrays were read as (n, h, w, c) with {shape[3]} channels (--data.axes NHWD: as slices of volumes)"
     if wanted is None and first and not last:
         return "NCHW", f"{first_said} with {shape[1]} channels (--data.axes NDHW: as slices of volumes)"
-    if wanted not in (None, 1):
-        raise InputError(f"{name} has shape {shape}, where images of {wanted} channels are expected: give those")
+    if wanted is not None:
+        form = "(n, h, w)" if wanted == 1 else f"(n, h, w, {wanted})"
+        raise InputError(f"{name} has shape {shape}, and images are {form} here: give such ones")
     raise InputError(
         f"{name} has shape {shape}, in which channels could be any axis: say it by --data.axes, NHWC or NCHW for channels,"
         " NDHW or NHWD for slices of volumes"

@@ -521,9 +521,10 @@ def in_bits(values: np.ndarray, recipe: Recipe) -> np.ndarray:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise StackError("a pixel is not a finite number")
     if recipe.span is not None:
-        low, high = (np.asarray(of, np.float64) for of in recipe.span)
-        parts = (values.astype(np.float64) - low) / np.where(high > low, high - low, 1)
-        return np.rint(parts.clip(0, 1) * full).astype(np.uint8 if recipe.bits == 8 else np.uint16)
+        wide = np.float32 if values.dtype.kind == "u" and values.dtype.itemsize <= 2 else np.float64
+        low, high = (np.asarray(of, wide) for of in recipe.span)
+        parts = (values.astype(wide) - low) / np.where(high > low, high - low, wide(1))
+        return np.rint(parts.clip(0, 1) * wide(full)).astype(np.uint8 if recipe.bits == 8 else np.uint16)
     if recipe.bits == 8:
         return _scaled_to_bytes(values)
     least, most = float(values.min()), float(values.max())
