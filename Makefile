@@ -64,7 +64,7 @@ mutants: $(VENV)/.installed     ## wrong changes, one at a time: do the tests no
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs,metrics,fid,baselines,track,wandb,mlflow,tables,export,clustering,heic,hub]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs,metrics,fid,baselines,track,wandb,mlflow,tables,export,clustering,heic,tiff,dicom,hub]"
 	touch $@
 
 clean:                          ## remove the virtual environment

@@ -151,6 +151,8 @@ def _copy(arguments: Namespace, sheet: "ClusterSheet", names: Sequence[str | Non
     called = [(names[c] if names is not None else None) or f"group-{c:0{width}d}" for c in range(sheet.k)]
     target = Path(arguments.copy_to)
     samples = list(map(str, sheet.names))
+    if missing := next((name for name in samples if name not in files), None):
+        raise InputError(f"{missing} is no file of its own, so it cannot be copied: leave out --copy-to")
     groups = [called[cluster] for cluster in sheet.clusters]
     folders = write_groups(target, [files[n] for n in samples], groups, samples, arguments.link, arguments.overwrite)
     what = "links to them" if arguments.link else "copies"

@@ -306,20 +306,25 @@ def _generation(model: "Model", dataset: "Dataset", names: list[str] | None, arg
             raise InputError("--inception is for generated images: add --metrics is,fid, or --samples N")
         return []
     count = arguments.samples or min(10_000, len(dataset.test))
-    drawn = model.sample(count, arguments.seed)
+    drawn = model.bytes_of(model.sample(count, arguments.seed))
     metrics = []
+    if len(model.facts.shape) == 3 and model.facts.shape[0] not in (1, 3) and wanted - {"memorised"}:
+        if names is not None:
+            raise InputError(f"IS and FID see colours, and these images have {model.facts.shape[0]} channels: leave them out")
+        warn(f"IS and FID are left out: they see colours, and these images have {model.facts.shape[0]} channels")
+        wanted &= {"memorised"}
     if isinstance(dataset.test, Images) and isinstance(dataset.train, Images):
         if wanted - {"memorised"}:
             download = arguments.inception == "download"
             weights = None if download else arguments.inception
             found = evaluate_generation(
-                dataset.test.pixels[:count], drawn, weights, download=download, seed=arguments.seed, device=model.device
+                dataset.test.bytes[:count], drawn, weights, download=download, seed=arguments.seed, device=model.device
             )
             metrics += [metric for metric in found if metric.name.split("_")[0] in wanted]
             if "is" in wanted and not any(metric.name.split("_")[0] == "is" for metric in found):
                 warn("Inception Score left out: the installed Inception has no logits; give --inception FILE or none")
         if "memorised" in wanted:
-            metrics.append(memorised(drawn, dataset.train.pixels).share)
+            metrics.append(memorised(drawn, dataset.train.bytes).share)
     elif wanted == {"memorised"} or names is None:
         metrics.append(memorised(drawn, dataset.train.rows).share)  # pyright: ignore[reportAttributeAccessIssue]
     else:

@@ -4,8 +4,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from sao.cli.flags import add_overwrite
-from sao.cli.output import warn, writable
+from sao.cli.flags import add_channels, add_overwrite
+from sao.cli.output import check_shown, shown_channels, warn, writable
 from sao.errors import InputError, printable
 
 PAGE = "report.html"
@@ -17,6 +17,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="DIR", help="folder for report.html (default: explored/NAME)")
     parser.add_argument("--model", metavar="NAME|RUN", help="whose features are compared (default: those that suit the images)")
     parser.add_argument("--clusters", type=int, help="number of groups (default: 5 to 20, by the number of images)")
+    add_channels(parser)
     add_overwrite(parser)
 
 
@@ -28,6 +29,7 @@ def run(arguments: Namespace) -> None:
         raise InputError(f"{folder} exists and is not a folder: choose another -o")
     if arguments.clusters is not None and not 2 <= arguments.clusters <= 100:
         raise InputError(f"--clusters is {arguments.clusters}: give between 2 and 100")
+    channels = shown_channels(arguments.channels)
     writable(target, arguments.overwrite)
     from sao.data.files.open import data_exists
 
@@ -44,11 +46,13 @@ def run(arguments: Namespace) -> None:
         print(printable(f"skipped {item.name}: {item.reason}"), file=sys.stderr)
     if len(opened.skipped) > SHOWN:
         print(f"… and {len(opened.skipped) - SHOWN} more files were skipped", file=sys.stderr)
+    check_shown(channels, opened.images.shape[0], source)
     stages = Stages("exploring", every=5.0, of=6)
     try:
         stages("price of a training")
         about = explored(source, opened, MOST_POINTS)
-        found = interruptible(lambda: write_exploration(target, about, asked_limits(clusters=arguments.clusters), stages))
+        limits = asked_limits(clusters=arguments.clusters, channels=channels)
+        found = interruptible(lambda: write_exploration(target, about, limits, stages))
     finally:
         stages.end()
     copies = sum(len(group["copies"]) for group in found["duplicates"] or [])

@@ -111,6 +111,8 @@ def _samples(model: "Model", given: str, data: str | None) -> tuple[np.ndarray, 
             return _random(model), f"{CHECKED} random samples"
     rows = np.arange(min(CHECKED, len(samples)))
     if isinstance(samples, Images):
+        if model.pixel_range is not None:
+            return model.pixel_range.values(samples.inputs(rows)).numpy(), f"{len(rows)} images"
         return np.ascontiguousarray(samples.pixels[rows]), f"{len(rows)} images"
     return _original(model, np.asarray(samples.rows[rows])), f"{len(rows)} rows"
 
@@ -130,7 +132,10 @@ def _original(model: "Model", rows: np.ndarray) -> np.ndarray:
 def _random(model: "Model") -> np.ndarray:
     draws, shape = np.random.default_rng(0), model.facts.shape
     if len(shape) == 3:
-        return draws.integers(0, 256, (CHECKED, *shape[1:], shape[0]), dtype=np.uint8)
+        pixels = draws.integers(0, 256, (CHECKED, *shape[1:], shape[0]), dtype=np.uint8)
+        if (known := model.pixel_range) is None:
+            return pixels
+        return (pixels / 255 * np.array(known.widths) + np.array(known.low)).astype(np.float32)
     return _original(model, draws.normal(size=(CHECKED, *shape)).astype(np.float32))
 
 

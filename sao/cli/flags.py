@@ -42,6 +42,14 @@ def add_feature(parser: ArgumentParser, default: str | None = None) -> None:
     )
 
 
+def add_channels(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--channels",
+        metavar="R,G,B",
+        help="which are shown as red, green and blue, from 1, such as 3,2,1 (default: the first three; one or two: grey)",
+    )
+
+
 def add_seed(parser: ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn at random (default: 0)")
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from sao.config.outside import named as named_source
 from sao.data import named
-from sao.data.dataset import Dataset, Images, Samples, Standardiser, joined
+from sao.data.dataset import Dataset, Images, Samples, joined
 from sao.data.files.open import Opened, data_exists, open_data, open_for_embedding, open_path
 from sao.data.files.reading import Skipped, skipped_said
-from sao.data.split import held_out_rows
+from sao.data.split import held_out_samples
 from sao.errors import InputError, printable
 from sao.training.bar import Bar
 from sao.training.model import Model
-from sao.training.run_folder import DataFacts
+from sao.training.run_data import reading_of
 
 GREY = np.array([0.299, 0.587, 0.114])  # the weights of red, green and blue that images in files become grey by
 
@@ -36,13 +36,8 @@ def open_with_splits(model: Model, data: str) -> tuple[Samples, list[str] | None
         return replace(joined(train, test), names=names), ["train"] * len(train) + ["test"] * len(test)
     data = named_source("data.source", data)
     check_there(data)
-    samples, skipped, notes = open_for_embedding(
-        data,
-        shape=model.facts.shape,
-        standardiser=_standardiser(model.facts),
-        fit=model.config.data.fit,
-        progress=Bar("reading", "items"),
-    )
+    reading = reading_of(model.config, model.facts)
+    samples, skipped, notes = open_for_embedding(data, progress=Bar("reading", "items"), **reading)
     _say(notes, skipped)
     return samples, _splits_of(model, data, samples)
 
@@ -57,7 +52,7 @@ def _splits_of(model: Model, data: str, samples: Samples) -> list[str] | None:
     if place is None or os.path.realpath(data) != os.path.realpath(place[0]):
         return None
     labels = samples.labels if about.data.labels and about.data.label_file is None else None
-    train, held_out = held_out_rows(len(samples), labels, about.data.held_out, about.seed)
+    train, held_out = held_out_samples(names, labels, about.data.held_out, about.seed)
     if len(train) != model.facts.samples:
         return None  # the data has changed since the run began
     splits = np.full(len(samples), "train", dtype=object)
@@ -77,19 +72,19 @@ def open_split_for(model: Model, data: str) -> Opened:
     config = model.config
     return open_path(
         data,
-        shape=model.facts.shape,
-        standardiser=_standardiser(model.facts),
-        fit=config.data.fit,
         strict=config.data.strict,
         held_out=config.data.held_out,
         seed=config.seed,
         progress=Bar("reading", "items"),
+        **reading_of(config, model.facts),
     )
 
 
 def _named(model: Model, name: str) -> Opened:
     config = model.config
     opened = open_data(name, folder=config.data.folder, held_out=config.data.held_out, seed=config.seed)
+    if model.facts.pixel_range is not None:
+        raise InputError(f"the run was trained on values of 16 bits, and {name} has 8: give data like that of the run")
     dataset, notes = as_trained(opened.dataset, model.facts.shape)
     return Opened(dataset, opened.skipped, opened.notes + notes)
 
@@ -99,7 +94,7 @@ def as_trained(dataset: Dataset, shape: tuple[int, ...]) -> tuple[Dataset, list[
     there = dataset.train.shape
     if there == tuple(shape):
         return dataset, []
-    if len(there) != 3 or len(shape) != 3 or shape[1] != shape[2]:
+    if len(there) != 3 or len(shape) != 3 or shape[1] != shape[2] or shape[0] not in (1, 3):
         raise InputError(f"{dataset.name} has samples of shape {there}, the run was trained on {tuple(shape)}")
     channels, size, _ = shape
     notes = []
@@ -125,10 +120,6 @@ def _recoloured(images: Images, channels: int) -> Images:
     else:
         pixels = np.repeat(pixels, channels, axis=3)
     return Images(pixels, images.labels, images.names, images.class_names)
-
-
-def _standardiser(facts: DataFacts) -> Standardiser | None:
-    return None if facts.standardiser is None else Standardiser.from_dict(facts.standardiser)
 
 
 def check_there(data: str) -> None:

@@ -9,6 +9,21 @@ from pathlib import Path
 from sao.errors import InputError, printable
 
 
+def shown_channels(given: str | None) -> tuple[int, ...] | None:
+    """Numbers from 1, as they are typed, as places from 0."""
+    if given is None:
+        return None
+    words = [word.strip() for word in given.split(",")]
+    if len(words) not in (1, 3) or not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise InputError(f"--channels is {given!r}: give three numbers from 1 on, such as 3,2,1, or one for grey")
+    return tuple(int(word) - 1 for word in words)
+
+
+def check_shown(channels: tuple[int, ...] | None, there: int, where: str) -> None:
+    if channels is not None and max(channels) >= there:
+        raise InputError(f"--channels names channel {max(channels) + 1}, and {where} has {there}: give smaller numbers")
+
+
 def writable(target: Path, overwrite: bool = True) -> None:
     """Refuse a file that cannot be written, or is there and must stay, before an hour of work goes into it. Nothing is made."""
     if target.is_dir():

@@ -4,8 +4,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sao.cli.flags import add_labels
-from sao.cli.output import warn, writable
+from sao.cli.flags import add_channels, add_labels
+from sao.cli.output import check_shown, shown_channels, warn, writable
 from sao.errors import InputError
 
 if TYPE_CHECKING:  # torch comes with it
@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # torch comes with it
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help="folders of trained runs")
     add_labels(parser)
+    add_channels(parser)
     parser.add_argument("-o", "--output", help="HTML file (default: RUN/report.html; of several runs report.html)")
     parser.add_argument("--points", type=int, default=20_000, help="samples on the page (default: all, at most 20000)")
     parser.add_argument("--layout", choices=("tsne", "umap"), default="tsne", help="of the map (default: tsne)")
@@ -36,6 +37,9 @@ def run(arguments: Namespace) -> None:
     for one, given in zip(runs, arguments.runs, strict=True):
         if one.is_copy:
             raise InputError(f"{given} has no history and no data to report on: `sao eval`, `sample` and `embed` take it")
+    channels = shown_channels(arguments.channels)
+    for one, given in zip(runs, arguments.runs, strict=True):
+        check_shown(channels, one.facts.shape[0] if len(one.facts.shape) == 3 else 0, given)
     target = Path(arguments.output or (runs[0].folder / "report.html" if len(runs) == 1 else "report.html"))
     if arguments.layout == "umap":
         check_umap()
@@ -46,7 +50,7 @@ def run(arguments: Namespace) -> None:
     from sao.training.log import Stages
 
     labels = None if arguments.labels is None else read_labels(arguments.labels)
-    limits = asked_limits(arguments.points, arguments.clusters, arguments.layout == "umap")
+    limits = asked_limits(arguments.points, arguments.clusters, arguments.layout == "umap", channels)
     stages = Stages("report", every=5.0, of=len(runs) * (1 + STAGES) + 1)
     try:
         shown = [_opened(one, name, stages, labels) for one, name in zip(runs, names_of(runs), strict=True)]

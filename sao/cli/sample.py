@@ -49,12 +49,18 @@ def run(arguments: Namespace) -> None:
     if as_folder:
         from PIL import Image
 
+        from sao.training.pictures import as_shown
+
         with written_folder(target, replace=arguments.overwrite) as temporary:
-            for index, image in enumerate(values):
+            for index, image in enumerate(as_shown(model.bytes_of(values))):
                 Image.fromarray(image if image.shape[2] == 3 else image[..., 0]).save(temporary / f"{index:06d}.png")
     else:
         with written(target) as temporary:
-            _write(temporary, values, columns=STEPS if arguments.interpolate else None)
+            _write(
+                temporary,
+                model.bytes_of(values) if target.suffix == ".png" else values,
+                columns=STEPS if arguments.interpolate else None,
+            )
     print(f"{len(values)} samples of step {model.step}, seed {arguments.seed}, in {target}")
 
 

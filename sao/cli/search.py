@@ -126,16 +126,19 @@ def _tiles(part: "Part", rows: np.ndarray) -> np.ndarray:
     from sao.data.named import NAMES
     from sao.search.files import pictures_by_name
     from sao.training.model import names_of
+    from sao.training.pictures import as_shown
 
     source, samples = part
     assert isinstance(samples, Images)
     names = names_of(samples)
-    files = {} if source in NAMES else pictures_by_name(source, {names[row] for row in rows}, SIDE)
+    files = (
+        {} if source in NAMES or samples.levels is not None else pictures_by_name(source, {names[row] for row in rows}, SIDE)
+    )
 
     def tile(row: int) -> np.ndarray:
         if names[row] in files:
             return files[names[row]]
-        pixels = np.asarray(samples.pixels[row])
+        pixels = as_shown(np.asarray(samples.bytes[row]))
         picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB")
         return np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.NEAREST))
 

@@ -83,12 +83,16 @@ def _used(model: "Model", use: "Use") -> np.ndarray:
     import torch
 
     from sao.core.random import generator
-    from sao.data.dataset import Images, Vectors
+    from sao.data.dataset import Images, PixelRange, Vectors
 
     draws = generator(0, "samples")
     if use == "decode":
-        return model.decode(torch.randn(CHECKED, *model.latent_shape, generator=draws))
+        return model.bytes_of(model.decode(torch.randn(CHECKED, *model.latent_shape, generator=draws)))
     if len(model.facts.shape) == 1:
         return model.embed(Vectors((torch.rand(CHECKED, *model.facts.shape, generator=draws) * 2 - 1).numpy()), use)
     channels, height, width = model.facts.shape
-    return model.embed(Images(torch.randint(256, (CHECKED, height, width, channels), generator=draws).byte().numpy()), use)
+    pixels = torch.randint(256, (CHECKED, height, width, channels), generator=draws).byte().numpy()
+    if model.pixel_range is None:
+        return model.embed(Images(pixels), use)
+    levels = PixelRange.everywhere(0, 255, channels)
+    return model.embed(Images(pixels.astype(np.uint16), levels=levels), use)

@@ -6,19 +6,25 @@ from typing import Annotated, Any, Literal, Self, Union
 
 import torch
 import yaml
+<<<<<<< HEAD
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
+=======
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+>>>>>>> channels
 
 from sao.config import outside
 from sao.config import overrides as dotted
 from sao.config.presets import preset_text
-from sao.config.types import Fraction, Int, NonNegativeInt, PositiveFloat, PositiveInt, Strict
+from sao.config.types import Float, Fraction, Int, NonNegativeInt, PositiveFloat, PositiveInt, Strict
 from sao.core.random import derived_seed
+from sao.data.augmentation import Augmentation
 from sao.errors import InputError
 from sao.methods import ENCODERS, METHODS, AnyEncoderOptions, AnyMethod, Context, EncoderOptions, Method, structural
 from sao.methods.encoders import encoder_for_shape
 from sao.runtime.files import read_text, write_text
 
 TIMM = "timm:"
+Axes = Annotated[str, Field(pattern="^[NDHWCndhwc]{2,5}$"), AfterValidator(str.upper)]
 FORMAT = 3  # of config.yaml; 2 was written by version 0.2, with other names of options
 
 
@@ -37,6 +43,19 @@ class Data(Strict):
     fit: Literal["crop", "pad", "centre"] = Field(
         default="crop",
         description="how images that are not square become so; centre: the middle of a short side of 9/8 of the size",
+    )
+    channels: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="of an image; null: as the data is; 1: grey, 3: colour; 4: four of them, not transparency"
+    )
+    axes: Axes | None = Field(
+        default=None,
+        description="of arrays, a letter each: N samples, D slices of volumes, H height, W width, C channels; null: by shape",
+    )
+    pages: Literal["auto", "channels", "images"] = Field(
+        default="auto", description="what pages of TIFF stacks are; auto: as the files say, or as their number suggests"
+    )
+    range: tuple[Float, Float] | None = Field(
+        default=None, description="of values of more than 8 bits, such as [0,4095]; null: the least and the greatest there are"
     )
     crop: Fraction | None = Field(
         default=None,
@@ -131,10 +150,17 @@ class Config(Strict):
 
     def build_method(self, shape: tuple[int, ...], samples: int, classes: int | None) -> Method:
         """The method at step 0, for so many training samples of a shape; one configuration always gives the same weights."""
+        self._check_colours(shape)
         context = Context(shape, samples, self.train.batch, self.steps_for(samples), self.seed, classes, self.encoder)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(derived_seed(self.seed, "weights"))
             return self.method.build(context)
+
+    def _check_colours(self, shape: tuple[int, ...]) -> None:
+        """Augmentations that need colour are refused where there is none."""
+        for name, value in self.method:
+            if isinstance(value, Augmentation) and len(shape) == 3:
+                value.check_channels(shape[0], f"method.{name}")
 
     def usual_encoder(self, shape: tuple[int, ...]) -> AnyEncoderOptions | None:
         """What the method uses where nobody names an encoder; None where it has one of its own that is no option."""

@@ -15,6 +15,8 @@ from torch import Tensor
 from sao.config.types import Fraction, Int, NonNegativeFloat, Probability, Strict
 from sao.core import distributed
 from sao.core import random as randomness
+from sao.data.dataset import Scaling, pixels_to_inputs
+from sao.errors import InputError
 
 JITTERED = 0.8  # probability that the colours of an image are changed at all
 BLUR_SIGMA = (0.1, 2.0)  # pixels
@@ -43,6 +45,20 @@ class Augmentation(Strict):
     blur: Probability = Field(default=0.0, description="probability of a Gaussian blur")
     solarise: Probability = Field(default=0.0, description="probability that bright pixels are inverted")
     flip: bool = Field(default=False, description="mirror half of the images")
+
+    def check_channels(self, channels: int, name: str) -> None:
+        """Refuse what needs colours for images that have none: neither one channel nor three."""
+        if channels in (1, 3):
+            return
+        changes = []
+        if self.jitter is not None and (self.jitter[2] > 0 or self.jitter[3] > 0):
+            changes.append(f"--{name}.jitter '[{self.jitter[0]:g},{self.jitter[1]:g},0,0]'")
+        if self.grey > 0:
+            changes.append(f"--{name}.grey 0")
+        if changes:
+            raise InputError(
+                f"saturation, hue and grey of {name} need colours, and there are {channels} channels: set {' '.join(changes)}"
+            )
 
     def __call__(self, images: Tensor, seed: int, purpose: str, step: int, global_batch: int) -> Tensor:
         """Augment this process's slice (n, c, h, w) in [-1, 1] of a global batch; vectors are returned as they are.
@@ -142,16 +158,26 @@ def jitter_parameters(draws: Tensor, strengths: tuple[float, float, float, float
 
 
 def random_crops(
-    frames: Tensor, aspects: Tensor, share: float, size: tuple[int, int], seed: int, step: int, places: slice
+    frames: Tensor,
+    aspects: Tensor,
+    share: float,
+    size: tuple[int, int],
+    seed: int,
+    step: int,
+    places: slice,
+    scaling: Scaling | None = None,
 ) -> Tensor:
-    """Float32 (n, c, *size) in [-1, 1] of frames uint8 (n, s, s, c); each keeps at least this share of its picture's area.
+    """Float32 (n, c, *size) in [-1, 1] of frames (n, s, s, c); each keeps at least this share of its picture's area.
 
     Torchvision's RandomResizedCrop in the coordinates of each picture: frames are squashed to squares, so that all of them are
     one array, and the resampling that resizes a crop undoes that. A crop is a function of (seed, step) and of the place of its
     row in the global batch.
     """
     draws = randomness.uniform(seed, "crop", step, places, (2 * ATTEMPTS + 2,), frames.device)
-    images = frames.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format).div_(255)
+    if scaling is None:
+        images = frames.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format).div_(255)
+    else:
+        images = (pixels_to_inputs(frames, scaling) + 1) / 2
     windows = frame_windows(draws, share, aspects) * frames.shape[1]
     return crop(images, windows, size).mul_(2).sub_(1)
 
@@ -251,7 +277,7 @@ def jitter(images: Tensor, factors: Tensor, order: Tensor, chosen: Tensor) -> Te
     """Change brightness, contrast and saturation by factors and turn the hue, in an order of its own for each sample.
 
     `factors` (n, 4) has the three and the turn as a share of the circle; `order` (n, 4) has numbers, and the smallest comes
-    first. Images of one channel have neither saturation nor hue.
+    first. Only three channels have saturation and hue.
     """
     colour = images.shape[1] == 3
     blends = 3 if colour else 2
@@ -291,9 +317,9 @@ def _turned(images: Tensor, turn: Tensor) -> Tensor:
 
 
 def _brightness(images: Tensor) -> Tensor:
-    """(n, 1, h, w)."""
-    if images.shape[1] == 1:
-        return images
+    """(n, 1, h, w): of colours as the eye weighs them, of other channels their mean."""
+    if images.shape[1] != 3:
+        return images if images.shape[1] == 1 else images.mean(1, keepdim=True)
     red, green, blue = images.split(1, dim=1)
     return GREY[0] * red + GREY[1] * green + GREY[2] * blue
 

@@ -3,7 +3,7 @@
 import mmap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -46,6 +46,28 @@ class SelectedRows:
 Rows = np.ndarray | SelectedRows
 
 
+class ScaledRows:
+    """Pixels of 16 bits as numbers from 0 to 255, made of the rows that are asked for: as bytes, or with all their digits."""
+
+    def __init__(self, pixels: Rows, levels: "PixelRange", dtype: Any) -> None:
+        self._pixels, self._levels, self.dtype = pixels, levels, np.dtype(dtype)
+        self.shape, self.ndim = pixels.shape, pixels.ndim
+        self.nbytes = int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return len(self._pixels)
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        values = self._levels.parts(self._pixels[key]) * np.float32(255)
+        return values if self.dtype == np.float32 else np.rint(values).astype(self.dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self[:], dtype)
+
+
+Pixels = Rows | ScaledRows
+
+
 def select_rows(array: Rows, rows: np.ndarray) -> Rows:
     """Rows of an array: a part of it where they are one run, copied into memory where they are few, else an index."""
     if isinstance(array, SelectedRows):
@@ -81,12 +103,78 @@ def _prefetch_pages(array: np.memmap, rows: np.ndarray) -> None:
         mapping.madvise(mmap.MADV_WILLNEED, first, end - first)
 
 
+# --- pixels of 16 bits ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PixelRange:
+    """The values that a network sees as -1 and 1, of each channel; what lies beyond is clipped."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @classmethod
+    def of(cls, low: np.ndarray, high: np.ndarray) -> "PixelRange":
+        """From the extremes (c,) of each channel. Three channels are taken for colours, which keep their balance."""
+        if len(low) == 3:
+            low, high = np.full(3, low.min()), np.full(3, high.max())
+        return cls(tuple(low.astype(float).tolist()), tuple(high.astype(float).tolist()))
+
+    @classmethod
+    def everywhere(cls, low: float, high: float, channels: int) -> "PixelRange":
+        return cls((float(low),) * channels, (float(high),) * channels)
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> "PixelRange":
+        return cls(tuple(map(float, stored["low"])), tuple(map(float, stored["high"])))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"low": list(self.low), "high": list(self.high)}
+
+    @property
+    def widths(self) -> tuple[float, ...]:
+        """A channel that never varies is seen as -1."""
+        return tuple(high - low if high > low else 1.0 for low, high in zip(self.low, self.high, strict=True))
+
+    def parts(self, pixels: np.ndarray) -> np.ndarray:
+        """Values (…, c) as float32 parts of the range, in [0, 1]."""
+        wide = np.float32 if pixels.dtype in (np.uint8, np.uint16, np.float32) else np.float64
+        shifted = pixels.astype(wide) - np.asarray(self.low, wide)
+        return (shifted / np.asarray(self.widths, wide)).clip(0, 1).astype(np.float32, copy=False)
+
+    def values(self, inputs: Tensor) -> Tensor:
+        """Inputs (n, c, h, w) of a network as float32 (n, h, w, c) in the units of the data."""
+        low, width = (torch.tensor(of, dtype=torch.float32, device=inputs.device) for of in (self.low, self.widths))
+        return (inputs.permute(0, 2, 3, 1).clamp(-1, 1) + 1) / 2 * width + low
+
+    def scaling(self, device: torch.device | str = "cpu") -> "Scaling":
+        low, width = (torch.tensor(of, dtype=torch.float32).view(-1, 1, 1) for of in (self.low, self.widths))
+        return Scaling(low.to(device), (2 / width).to(device))
+
+    def said(self) -> str:
+        if len(set(self.low)) == len(set(self.high)) == 1:
+            return f"from {self.low[0]:g} to {self.high[0]:g}"
+        return f"from {min(self.low):g} to {max(self.high):g}, each channel by its own range"
+
+
+class Scaling(NamedTuple):
+    """A range of pixels as tensors (c, 1, 1) on a device, where a step needs it without a copy."""
+
+    low: Tensor
+    factor: Tensor
+
+
+def as_tensor(values: np.ndarray) -> Tensor:
+    """An array as a tensor on the same memory; 16 bits as int16, because torch has few operators for uint16."""
+    return torch.from_numpy(values.view(np.int16) if values.dtype == np.uint16 else values)
+
+
 # --- samples -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """Whole pictures: uint8 (n, s, s, c), squashed to squares whatever their shape, with width over height of each (n,).
+    """Whole pictures (n, s, s, c), squashed to squares whatever their shape, with width over height of each (n,).
 
     Training sees random crops of them, which keep at least the share `crop` of the area.
     """
@@ -101,9 +189,10 @@ class Frames:
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """uint8 pixels (n, h, w, c), in memory, memory-mapped or an index of such; labels are for evaluation only, -1 is none.
+    """Pixels (n, h, w, c), in memory, memory-mapped or an index of such; labels are for evaluation only, -1 is none.
 
-    Where there are `frames`, a training step sees crops of them; everything else looks at the pixels.
+    They are uint8, or uint16 with the `levels` that a network sees as -1 and 1. Where there are `frames`, a training step sees
+    crops of them; everything else looks at the pixels.
     """
 
     pixels: Rows
@@ -111,10 +200,14 @@ class Images:
     names: Sequence[str] | None = None
     class_names: Sequence[str] | None = None
     frames: Frames | None = None
+    levels: PixelRange | None = None
 
     def __post_init__(self) -> None:
-        if self.pixels.dtype != np.uint8 or self.pixels.ndim != 4:
-            raise InputError(f"images must be uint8 of shape (n, h, w, c), got {self.pixels.dtype} {self.pixels.shape}")
+        if self.pixels.dtype != (np.uint8 if self.levels is None else np.uint16) or self.pixels.ndim != 4:
+            raise InputError(
+                "images must be uint8, or uint16 with a range, of shape (n, h, w, c),"
+                f" got {self.pixels.dtype} {self.pixels.shape}"
+            )
         _check_rows(len(self.pixels), self.labels, self.names)
 
     def __len__(self) -> int:
@@ -129,12 +222,23 @@ class Images:
     def inputs(self, rows: np.ndarray | slice, device: torch.device | str = "cpu") -> Tensor:
         """Network input for these rows: float32 (n, c, h, w) in [-1, 1], made on the device, to which bytes are sent."""
         # A part of a file that is mapped to be read only is copied: torch warns of what it may not write to.
-        pixels = torch.from_numpy(np.require(self.pixels[rows], requirements=("C", "W")))
-        return pixels_to_inputs(pixels.to(device))
+        pixels = as_tensor(np.require(self.pixels[rows], requirements=("C", "W")))
+        return pixels_to_inputs(pixels.to(device), None if self.levels is None else self.levels.scaling(device))
+
+    @property
+    def bytes(self) -> Pixels:
+        """As 8 bits: what is shown, and what pictures are compared by."""
+        return self.pixels if self.levels is None else ScaledRows(self.pixels, self.levels, np.uint8)
+
+    @property
+    def intensities(self) -> Pixels:
+        """Numbers from 0 to 255 in all precision that there is: what baselines without a network learn from."""
+        return self.pixels if self.levels is None else ScaledRows(self.pixels, self.levels, np.float32)
 
     def select(self, rows: np.ndarray) -> "Images":
         frames = None if self.frames is None else self.frames.select(rows)
-        return Images(select_rows(self.pixels, rows), *_selected(rows, self.labels, self.names), self.class_names, frames)
+        labels, names = _selected(rows, self.labels, self.names)
+        return Images(select_rows(self.pixels, rows), labels, names, self.class_names, frames, self.levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,15 +293,25 @@ def joined(train: Samples, test: Samples) -> Samples:
     if train.labels is not None and test.labels is not None:
         labels = np.concatenate([train.labels, test.labels])
     if isinstance(train, Images) and isinstance(test, Images):
-        return Images(np.concatenate([train.pixels[:], test.pixels[:]]), labels, names, train.class_names)
+        pixels = np.concatenate([train.pixels[:], test.pixels[:]])
+        return Images(pixels, labels, names, train.class_names, levels=train.levels)
     assert isinstance(train, Vectors)
     assert isinstance(test, Vectors)
     return Vectors(np.concatenate([train.rows, test.rows]), labels, names, train.class_names)
 
 
-def pixels_to_inputs(pixels: Tensor) -> Tensor:
-    """uint8 (n, h, w, c) → float32 (n, c, h, w) in [-1, 1], on the tensor's own device."""
-    return pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format).div_(127.5).sub_(1.0)
+def pixels_to_inputs(pixels: Tensor, scaling: Scaling | None = None) -> Tensor:
+    """Pixels (n, h, w, c) → float32 (n, c, h, w) in [-1, 1], on the tensor's own device.
+
+    They are uint8, or with a scaling 16 bits (see `as_tensor`) or floating-point numbers.
+    """
+    planes = pixels.permute(0, 3, 1, 2)
+    if scaling is None:
+        return planes.to(torch.float32, memory_format=torch.contiguous_format).div_(127.5).sub_(1.0)
+    if planes.dtype == torch.int16:
+        planes = planes.to(torch.int32).bitwise_and(0xFFFF)
+    inputs = planes.to(torch.float32, memory_format=torch.contiguous_format)
+    return ((inputs - scaling.low) * scaling.factor - 1).clamp(-1, 1)
 
 
 def _check_rows(n: int, labels: np.ndarray | None, names: Sequence[str] | None) -> None:
@@ -212,6 +326,12 @@ def _selected(
     kept_labels = None if labels is None else labels[rows]
     kept_names = None if names is None else [str(names[i]) for i in np.arange(len(names))[rows]]
     return kept_labels, kept_names
+
+
+def described_images(channels: int, levels: PixelRange | None = None) -> str:
+    """In words: grey, colour, or how many channels; with 16 bits where it has them."""
+    kind = {1: "grey", 3: "colour"}.get(channels, f"{channels}-channel")
+    return kind if levels is None else f"16-bit {kind}"
 
 
 # --- the scale of vectors ------------------------------------------------------------------------------------------------

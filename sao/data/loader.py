@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sao.data.augmentation import random_crops
-from sao.data.dataset import Images, Rows, Samples, pixels_to_inputs, read_rows
+from sao.data.dataset import Images, Rows, Samples, as_tensor, pixels_to_inputs, read_rows
 from sao.errors import InputError
 
 _CHUNK_BYTES = 64 * 2**20
@@ -26,6 +26,8 @@ class Batches:
     def __init__(self, samples: Samples, device: torch.device, resident_bytes: int | None = None) -> None:
         self.samples, self.device = samples, device
         self._frames = samples.frames if isinstance(samples, Images) else None
+        levels = samples.levels if isinstance(samples, Images) else None
+        self._scaling = None if levels is None else levels.scaling(device)
         values = _seen_by_a_step(samples)
         limit = _half_of_memory(device) if resident_bytes is None else resident_bytes
         in_memory = isinstance(values, np.ndarray) and not isinstance(values, np.memmap)
@@ -54,7 +56,7 @@ class Batches:
         if self._frames is not None:
             return self.samples.inputs(rows.numpy(), self.device)
         chosen = self._chosen(rows)
-        return pixels_to_inputs(chosen) if isinstance(self.samples, Images) else chosen
+        return pixels_to_inputs(chosen, self._scaling) if isinstance(self.samples, Images) else chosen
 
     def training_inputs(self, rows: Tensor, seed: int, step: int, places: slice) -> Tensor:
         """What a step is given of rows at these places of its global batch: random crops where whole pictures are kept."""
@@ -62,7 +64,7 @@ class Batches:
             return self.inputs(rows)
         aspects = torch.from_numpy(self._frames.aspects[rows.numpy()]).to(self.device)
         size = self.samples.shape[1], self.samples.shape[2]
-        return random_crops(self._chosen(rows), aspects, self._frames.crop, size, seed, step, places)
+        return random_crops(self._chosen(rows), aspects, self._frames.crop, size, seed, step, places, self._scaling)
 
     def labels(self, rows: Tensor) -> Tensor:
         """Codes of the classes, for the one kind of method that asks for them."""
@@ -89,12 +91,16 @@ def _half_of_memory(device: torch.device) -> int:
 def _moved(values: Rows, device: torch.device) -> Tensor:
     """A chunk at a time, because the whole may be more than fits beside itself in the host's memory."""
     if device.type == "cpu":
-        return torch.from_numpy(np.ascontiguousarray(values))
+        return as_tensor(np.ascontiguousarray(values))
     step = max(1, _CHUNK_BYTES // max(1, values.nbytes // max(1, len(values))))
-    moved = torch.empty(values.shape, dtype=torch.uint8 if values.dtype == np.uint8 else torch.float32, device=device)
+    moved = torch.empty(values.shape, dtype=_tensor_type(values), device=device)
     for start in range(0, len(values), step):
-        moved[start : start + step] = torch.from_numpy(np.array(values[start : start + step])).to(device)
+        moved[start : start + step] = as_tensor(np.array(values[start : start + step])).to(device)
     return moved
+
+
+def _tensor_type(values: Rows) -> torch.dtype:
+    return as_tensor(np.empty(0, values.dtype)).dtype
 
 
 class Prefetcher:
@@ -105,7 +111,7 @@ class Prefetcher:
 
     def __init__(self, values: Rows, device: torch.device) -> None:
         self._values, self._device = values, device
-        self._dtype = torch.from_numpy(np.empty(0, values.dtype)).dtype
+        self._dtype = _tensor_type(values)
         self._module = torch.get_device_module(device) if device.type not in ("cpu", "meta") else None
         self._stream = None if self._module is None else self._module.Stream(device)
         self._coming: _Reading | None = None
@@ -132,7 +138,7 @@ class Prefetcher:
         shape = len(rows), *self._values.shape[1:]
         found = torch.empty(shape, dtype=self._dtype, pin_memory=self._module is not None)
         try:
-            read_rows(self._values, rows.numpy(), found.numpy())
+            read_rows(self._values, rows.numpy(), found.numpy().view(self._values.dtype))
         except OSError as error:
             raise InputError(f"the training data cannot be read any more: {error.strerror or error}") from None
         if self._module is None:

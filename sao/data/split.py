@@ -1,5 +1,6 @@
 """Labels from names, and which samples are held out."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from sao.errors import InputError, printable
 _EVALUATION_ONLY = "they are used for evaluation only, never for training"
 HELD_OUT = ("test", "val", "valid", "validation")  # names of a test set: the first that there is
 LABEL_COLUMNS = ("label", "target", "class", "y")
+SLICE = " slice "  # between the name of a volume or a stack and the number of its image
+_OF_VOLUME = re.compile(rf"(.*){SLICE}\d+", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,20 @@ def by_class(labels: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndar
     counts = np.bincount(codes)
     places = np.arange(len(order)) - np.repeat(counts.cumsum() - counts, counts)
     return order[codes.argsort(kind="stable")], places, np.repeat(counts, counts)
+
+
+def held_out_samples(
+    names: Sequence[str], labels: np.ndarray | None, fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """`held_out_rows` with all slices of a volume on one side, for neighbours are nearly equal; of one volume, its slices."""
+    found = [_OF_VOLUME.fullmatch(name) if SLICE in name else None for name in names]
+    volumes = {name: i for i, name in enumerate(dict.fromkeys(m[1] if m else n for m, n in zip(found, names, strict=True)))}
+    if len(volumes) in (1, len(names)):
+        return held_out_rows(len(names), labels, fraction, seed)
+    of_row = np.array([volumes[m[1] if m else n] for m, n in zip(found, names, strict=True)])
+    first = np.unique(of_row, return_index=True)[1]
+    test = np.isin(of_row, held_out_rows(len(volumes), None if labels is None else labels[first], fraction, seed)[1])
+    return np.flatnonzero(~test), np.flatnonzero(test)
 
 
 def held_out_rows(n: int, labels: np.ndarray | None, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from sao.core import distributed
-from sao.data.dataset import Dataset, Images, Rows, Samples, joined
+from sao.data.dataset import Dataset, Images, Pixels, Samples, joined
 from sao.data.split import by_class
 from sao.evaluation.budget import Budget, OutOfTime
 from sao.evaluation.extract import Function, extract, raw_inputs, raw_size
@@ -136,9 +136,9 @@ class ChosenRows:
         return self.of_values(values, {**facts, **more})
 
     @property
-    def images(self) -> list[tuple[Rows, np.ndarray]]:
+    def images(self) -> list[tuple[Pixels, np.ndarray]]:
         """Pixels and row numbers of each part; none of vectors."""
-        return [(part.pixels, rows) for part, rows in zip(self.parts, self.rows, strict=True) if isinstance(part, Images)]
+        return [(part.intensities, rows) for part, rows in zip(self.parts, self.rows, strict=True) if isinstance(part, Images)]
 
     @property
     def raw_columns(self) -> int:
@@ -184,6 +184,9 @@ def representations(
     }
     if not chosen.images or not distributed.is_main():  # the first process alone measures
         return found
+    channels = chosen.images[0][0].shape[3]
+    if channels not in (1, 3):
+        _leave_out(learnt, PRETRAINED, f"it sees colours, and these images have {channels} channels")
     budget = budget or Budget()
     more: dict[str, Callable[[], Pair]] = {PATCHES: lambda: chosen.patches(min(seconds, budget.left * SHARE), facts, seed)}
     if pretrained is not None:
@@ -193,10 +196,14 @@ def representations(
             with budget.computation():
                 found[name] = compute()
         except OutOfTime:
-            for split in learnt:
-                if split is not None:
-                    split.protocol.setdefault("left_out", {})[name] = budget.reason
+            _leave_out(learnt, name, budget.reason)
     return found
+
+
+def _leave_out(learnt: Pair, name: str, reason: str) -> None:
+    for split in learnt:
+        if split is not None:
+            split.protocol.setdefault("left_out", {})[name] = reason
 
 
 def measure(

@@ -78,7 +78,7 @@ def raw_inputs(samples: Samples, rows: Numbers = slice(None), columns: int | Non
     size = raw_size(samples.shape, columns)
     values = np.empty((len(chosen), samples.shape[0] * math.prod(size)), dtype=np.float32)
     for start in range(0, len(chosen), chunk):
-        pixels = torch.from_numpy(np.require(samples.pixels[chosen[start : start + chunk]], requirements=("C", "W")))
+        pixels = torch.from_numpy(np.require(samples.intensities[chosen[start : start + chunk]], requirements=("C", "W")))
         images = pixels.permute(0, 3, 1, 2).float()
         if size != samples.shape[1:]:
             images = torch.nn.functional.adaptive_avg_pool2d(images, size)

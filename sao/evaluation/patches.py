@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sao.data.dataset import Rows
+from sao.data.dataset import Pixels
 from sao.evaluation.budget import check_time
 from sao.evaluation.inputs import standardiser
 
@@ -44,7 +44,9 @@ class Patches:
     centroids: Tensor  # (k, q)
 
     @classmethod
-    def fit(cls, images: Rows, rows: np.ndarray, centroids: int = CENTROIDS[0], seed: int = 0, size: int = PATCH) -> "Patches":
+    def fit(
+        cls, images: Pixels, rows: np.ndarray, centroids: int = CENTROIDS[0], seed: int = 0, size: int = PATCH
+    ) -> "Patches":
         """Learn whitening and centroids from random patches of these rows; few patches give fewer centroids."""
         size = min(size, *images.shape[1:3])
         step = max(1, -(-(min(images.shape[1:3]) - size + 1) // POSITIONS))
@@ -56,7 +58,7 @@ class Patches:
         centroids = max(1, min(centroids, len(patches) // PER_CENTROID))
         return cls(size, step, mean, whitening, _kmeans(patches @ whitening, centroids, seed))
 
-    def features(self, images: Rows, rows: np.ndarray) -> Tensor:
+    def features(self, images: Pixels, rows: np.ndarray) -> Tensor:
         """float32 (n, 4 · k): codes of all patches of these rows, averaged over each quarter of the image."""
         return torch.cat([self._encode(images[rows[start : start + CHUNK]]) for start in range(0, len(rows), CHUNK)])
 
@@ -72,7 +74,7 @@ class Patches:
         return F.adaptive_avg_pool2d(grid, 2).flatten(1)
 
 
-def patch_features(parts: list[tuple[Rows, np.ndarray]], centroids: int, seed: int) -> tuple[list[Tensor], dict[str, Any]]:
+def patch_features(parts: list[tuple[Pixels, np.ndarray]], centroids: int, seed: int) -> tuple[list[Tensor], dict[str, Any]]:
     """Features of the given rows of each part, fitted to the first part alone, and what the protocol says of them.
 
     They are standardised: codes are positive, and cosines between positive rows are all alike. 1-NN on 3,000 images of CIFAR-10
@@ -100,7 +102,7 @@ def centroids_for(seconds: float, images: int) -> int:
     return affordable[-1] if affordable else CENTROIDS[0]
 
 
-def random_patches(images: Rows, rows: np.ndarray, size: int, seed: int) -> Tensor:
+def random_patches(images: Pixels, rows: np.ndarray, size: int, seed: int) -> Tensor:
     """(at most SAMPLE, q) random patches, channels first, in the order of F.unfold."""
     draws = np.random.default_rng(seed)
     most = max(1, FITTED_BYTES // math.prod(images.shape[1:]))

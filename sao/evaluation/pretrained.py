@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sao.data.dataset import Rows
+from sao.data.dataset import Pixels
 from sao.errors import InputError
 from sao.evaluation.budget import check_time
 from sao.evaluation.extractors import Extractor, efficientnet_lite0
@@ -37,14 +37,14 @@ class Pretrained:
     build: Callable[[int, torch.device], Extractor]
 
     def features(
-        self, parts: list[tuple[Rows, np.ndarray]], device: torch.device, seconds: float
+        self, parts: list[tuple[Pixels, np.ndarray]], device: torch.device, seconds: float
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """Features of the given rows of each part, and what the protocol says of them."""
         network = self._fast_enough(parts, device, seconds)
         found = [torch.cat([_features(network, pixels[chunk]) for chunk in _chunks(rows)]) for pixels, rows in parts]
         return found, {"feature": f"pretrained {self.name}", "weights": PRETRAINED, **network.protocol}
 
-    def _fast_enough(self, parts: list[tuple[Rows, np.ndarray]], device: torch.device, seconds: float) -> Extractor:
+    def _fast_enough(self, parts: list[tuple[Pixels, np.ndarray]], device: torch.device, seconds: float) -> Extractor:
         """The network for the first size at which all images take at most so many seconds, else for the last one."""
         for size in self.sizes[:-1]:
             network = self.build(size, device)
@@ -64,6 +64,8 @@ def pretrained(asked: str, shape: tuple[int, ...]) -> Pretrained | None:
         return None
     if len(shape) != 3:
         raise InputError(f"a pretrained network is for images, and these are vectors: leave out --pretrained {asked}")
+    if shape[0] not in (1, 3):
+        raise InputError(f"a pretrained network sees colours, and there are {shape[0]} channels: leave --pretrained out")
     if asked in ("auto", LITE0):
         return Pretrained(LITE0, SIZES, efficientnet_lite0)
     if asked.startswith(TIMM):

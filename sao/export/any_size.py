@@ -11,12 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from sao.config import Config
+from sao.data.dataset import PixelRange
 from sao.data.files.decode import PAD_VALUE, Recipe
 
 
-def preparation(config: Config, shape: tuple[int, ...]) -> str:
+def preparation(config: Config, shape: tuple[int, ...], pixel_range: PixelRange | None = None) -> str:
     """How an image file becomes an input of the network, exactly enough to do it again."""
     channels, size, _ = shape
+    if pixel_range is not None:
+        values = "their own values, clipped to the range of the run, of which the network sees -1 to 1"
+        return f"{channels} channel{'' if channels == 1 else 's'} of {size}x{size} pixels in {values} ({pixel_range.said()})"
+    if channels not in (1, 3):
+        return f"{channels} channels of {size}x{size} pixels as bytes, then x / 127.5 - 1"
     recipe = Recipe(size, channels, config.data.fit)
     square = {
         "crop": f"the centre square, resized to {size}x{size} by Pillow's LANCZOS filter",

@@ -19,6 +19,7 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+<<<<<<< HEAD
 from sao.core.agreement import difference
 from sao.errors import InputError
 from sao.export.check import TOLERANCE
@@ -27,6 +28,11 @@ from sao.export.whole import Scale, Whole
 from sao.networks.base import Encoder
 from sao.networks.cpu import portable
 from sao.networks.vit import VisionTransformer
+=======
+from sao.data.dataset import PixelRange
+from sao.export.plain_source import FOR_DEEP_IMAGES, FOR_GENERATOR, FOR_IMAGES, FOR_ROWS, HEAD, TAIL
+from sao.export.whole import OfImages, Scale, ToImages, Whole
+>>>>>>> channels
 
 POOLS = ("aten.mean.dim", "aten.sum.dim_IntList", "aten.select.int", "aten.flatten.using_ints")  # the last step of encoders
 
@@ -177,10 +183,18 @@ def _source(
         after = _after(whole, scale)
         return (HEAD + FOR_GENERATOR + TAIL).format(**facts, shape=shape, name="Generator", after=after)
     features = math.prod(_output(program).meta["val"].shape[1:])
-    if whole.example.dtype == torch.uint8:
+    if whole.input_name == "images":
         height, width, channels = shape
+<<<<<<< HEAD
         facts |= {"maps": _feature_info(maps, height), "as_map": _as_map(maps)}
         return (HEAD + FOR_IMAGES + TAIL).format(**facts, shape=(channels, height, width), features=features, name="Encoder")
+=======
+        facts |= {"shape": (channels, height, width), "features": features, "name": "Encoder"}
+        if (known := _range_of(whole)) is None:
+            return (HEAD + FOR_IMAGES + TAIL).format(**facts)
+        factor = [2 / width for width in known.widths]
+        return (HEAD + FOR_DEEP_IMAGES + TAIL).format(**facts, low=list(known.low), factor=factor)
+>>>>>>> channels
     before = "rows" if scale is None else "(rows.double()[:, w['scale_kept']] - w['scale_mean']) / w['scale_std'] * FACTOR"
     factor = 1.0 if scale is None else scale.factor
     return (HEAD + FOR_ROWS + TAIL).format(
@@ -206,9 +220,16 @@ def _as_map(maps: list[Map]) -> str:
 
 
 def _after(whole: Whole, scale: Scale | None) -> str:
+    if (known := _range_of(whole)) is not None:
+        low, width = (f"torch.tensor({list(of)!r}, device=x.device)" for of in (known.low, known.widths))
+        return f"(x.permute(0, 2, 3, 1).clamp(-1, 1) + 1) / 2 * {width} + {low}"
     if whole.output_name == "images":
         return "((x + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)"
     return "x" if scale is None else f"x.double() / {scale.factor!r} * w['scale_std'] + w['scale_mean']"
+
+
+def _range_of(whole: Whole) -> PixelRange | None:
+    return whole.module.pixel_range if isinstance(whole.module, OfImages | ToImages) else None
 
 
 def _output(program: ExportedProgram) -> fx.Node:

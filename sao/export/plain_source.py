@@ -115,6 +115,18 @@ class Encoder(Weights):
 {body}
 '''
 
+_BYTES = """        if images.dtype != torch.uint8:
+            return images
+        return images.permute(0, 3, 1, 2).float() / 127.5 - 1
+"""
+_NUMBERS = """        low, factor = (torch.tensor(of, device=images.device).view(-1, 1, 1) for of in (LOW, FACTOR))
+        return ((images.permute(0, 3, 1, 2).float() - low) * factor - 1).clamp(-1, 1)
+"""
+_TAKES = "Images (n, h, w, c) as uint8, or (n, c, h, w) as float in [-1, 1], of the size below"
+FOR_DEEP_IMAGES = "\nLOW = {low!r}\nFACTOR = {factor!r}  # 2 / (high - low) of each channel\n\n" + FOR_IMAGES.replace(
+    _BYTES, _NUMBERS
+).replace(_TAKES, "Images (n, h, w, c) in the units of the data, of the size below")
+
 FOR_ROWS = '''
 FACTOR = {factor!r}
 

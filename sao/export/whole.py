@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from sao.data.dataset import Standardiser, pixels_to_inputs
+from sao.data.dataset import PixelRange, Scaling, Standardiser, pixels_to_inputs
 from sao.data.files.decode import Recipe, fit
 from sao.errors import InputError
 from sao.export.any_size import OfAnySize, preparation
@@ -48,27 +48,45 @@ class Whole:
 def whole_encoder(model: Model, feature: FeatureName = "backbone", any_size: bool = False) -> Whole:
     """uint8 images (n, h, w, c), or rows (n, d) as float64 in their original units → features (n, b).
 
-    With `any_size` images of any height and width: they are prepared inside the graph.
+    Images of 16 bits are float32 in the units of the data. With `any_size` images of any height and width: they are prepared
+    inside the graph.
     """
     network = _portable_network(model.method_for(feature), feature)
     if any_size:
         return _of_any_size(model, network, feature)
     if len(model.facts.shape) == 3:
         channels, height, width = model.facts.shape
-        module, example = OfImages(network), torch.zeros(EXAMPLES, height, width, channels, dtype=torch.uint8)
+        kind = torch.uint8 if model.pixel_range is None else torch.float32
+        module, example = OfImages(network, model.pixel_range), torch.zeros(EXAMPLES, height, width, channels, dtype=kind)
     else:
         standardiser = _standardiser(model)
         columns = model.facts.shape[0] if standardiser is None else standardiser.width
         module, example = OfRows(network, standardiser), torch.zeros(EXAMPLES, columns, dtype=torch.float64)
     inputs = "images" if len(model.facts.shape) == 3 else "rows"
-    said = preparation(model.config, model.facts.shape) if len(model.facts.shape) == 3 else ""
-    return Whole(module.eval(), example, lambda x: model.embed(x, feature), inputs, "features", "encoder", preparation=said)
+    said = preparation(model.config, model.facts.shape, model.pixel_range) if len(model.facts.shape) == 3 else ""
+    expected = _expected(model, feature)
+    return Whole(module.eval(), example, expected, inputs, "features", "encoder", preparation=said)
+
+
+def _expected(model: Model, feature: FeatureName) -> Callable[[np.ndarray], np.ndarray]:
+    if model.pixel_range is None:
+        return lambda x: model.embed(x, feature)
+    function, scaling = model.method_for(feature).representation(feature), model.pixel_range.scaling(model.device)
+
+    @torch.no_grad()
+    def expected(images: np.ndarray) -> np.ndarray:
+        """Not by way of 16 bits, to which `embed` rounds floating-point numbers."""
+        return function(pixels_to_inputs(torch.from_numpy(images).to(model.device), scaling)).float().cpu().numpy()
+
+    return expected
 
 
 def _of_any_size(model: Model, network: nn.Module, feature: FeatureName) -> Whole:
     if len(model.facts.shape) != 3:
         raise InputError("this run was trained on rows, which have no size: leave out --any-size")
     channels, size, _ = model.facts.shape
+    if channels not in (1, 3) or model.pixel_range is not None:
+        raise InputError("--any-size is for grey and colour images of 8 bits: leave it out")
     recipe = Recipe(size, channels, model.config.data.fit)
     example = torch.zeros(EXAMPLES, *UNLIKE, channels, dtype=torch.uint8)
 
@@ -84,7 +102,7 @@ def whole_generator(model: Model) -> Whole:
     """Latents (n, *latent_shape) as float32 → uint8 images (n, h, w, c), or rows in their original units."""
     example = torch.zeros(EXAMPLES, *model.latent_shape)
     network = _portable_network(model.method_for("decode"), "decode")
-    module = ToImages(network) if len(model.facts.shape) == 3 else ToRows(network, _standardiser(model))
+    module = ToImages(network, model.pixel_range) if len(model.facts.shape) == 3 else ToRows(network, _standardiser(model))
     output = "images" if len(model.facts.shape) == 3 else "rows"
     return Whole(module.eval(), example, lambda z: model.decode(torch.from_numpy(z)), "latents", output, "generator")
 
@@ -156,12 +174,17 @@ def _keep(network: nn.Module, needed: set[str]) -> None:
 
 
 class OfImages(nn.Module):
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, pixel_range: PixelRange | None = None) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.pixel_range = network, pixel_range
+        if pixel_range is not None:
+            low, factor = pixel_range.scaling()
+            self.register_buffer("low", low)
+            self.register_buffer("factor", factor)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.network(pixels_to_inputs(images))
+        scaling = None if self.pixel_range is None else Scaling(self.low, self.factor)  # pyright: ignore
+        return self.network(pixels_to_inputs(images, scaling))
 
 
 class OfRows(nn.Module):
@@ -177,12 +200,13 @@ class OfRows(nn.Module):
 
 
 class ToImages(nn.Module):
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, pixel_range: PixelRange | None = None) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.pixel_range = network, pixel_range
 
     def forward(self, latents: Tensor) -> Tensor:
-        return pixels_of(self.network(latents))
+        images = self.network(latents)
+        return pixels_of(images) if self.pixel_range is None else self.pixel_range.values(images)
 
 
 class ToRows(nn.Module):

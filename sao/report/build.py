@@ -22,6 +22,7 @@ from sao.report.side_by_side import Scored, paired_test, rows_to_score, scored
 from sao.report.thumbnails import Sheets, budget, shrunk, side_for, tiles_of
 from sao.runtime.files import write_text
 from sao.training.model import Model
+from sao.training.pictures import as_shown
 from sao.training.run_folder import Run
 
 REPORT = "report.html"
@@ -44,14 +45,17 @@ class Limits:
     seconds: float
     clusters: int | None = None  # None: as many as classes
     umap: bool = False
+    channels: tuple[int, ...] | None = None  # that are shown, from 0; None: the first three
 
 
 AT_END = Limits(points=MOST_POINTS, placed=2000, generated=256, seconds=5.0)  # a short training must not wait for its report
 
 
-def asked_limits(points: int = MOST_POINTS, clusters: int | None = None, umap: bool = False) -> Limits:
+def asked_limits(
+    points: int = MOST_POINTS, clusters: int | None = None, umap: bool = False, channels: tuple[int, ...] | None = None
+) -> Limits:
     """Of `sao report`, which a person waits for."""
-    return Limits(points, placed=5000, generated=512, seconds=15.0, clusters=clusters, umap=umap)
+    return Limits(points, placed=5000, generated=512, seconds=15.0, clusters=clusters, umap=umap, channels=channels)
 
 
 @dataclass(frozen=True)
@@ -202,10 +206,12 @@ def _of_points(
     say("thumbnails")
     n = len(gallery)
     side = side_for(n, room.bytes_for(n))
-    files = None if originals is None else originals.read(gallery.names, min(side, originals.largest_side(gallery.names)))
-    sheet = _sheet(gallery, files, side, sheets, room.bytes_for(n))
+    files = None
+    if originals is not None and limits.channels is None and gallery.plain:
+        files = originals.read(gallery.names, min(side, originals.largest_side(gallery.names)))
+    sheet = _sheet(gallery, files, side, sheets, room.bytes_for(n), limits.channels)
     say("duplicates")
-    copies = duplicates(gallery, points.features, files)
+    copies = duplicates(gallery, points.features, files, limits.channels)
     return {
         "map": {
             "by": by,
@@ -223,7 +229,7 @@ def _of_points(
             "neighbours": packed(points.neighbours.astype(np.uint16)),
             "similarities": packed((points.similarities.clip(-1, 1) * 127).round().astype(np.int8)),
             "sheet": sheet,
-            "generated": None if drawn is None else _generated(drawn, places, n, sheets),
+            "generated": None if drawn is None else _generated(drawn, places, n, sheets, limits.channels),
         },
         "groups": described_groups(points, drawn),
         "odd": _odd_ones(points),
@@ -232,17 +238,22 @@ def _of_points(
     }
 
 
-def _sheet(gallery: Gallery, files: Files | None, side: int, sheets: Sheets, room: int) -> str | None:
-    """Thumbnails of the files themselves, where there are any: a network's inputs are too small to look at."""
+def _sheet(
+    gallery: Gallery, files: Files | None, side: int, sheets: Sheets, room: int, channels: tuple[int, ...] | None
+) -> str | None:
+    """Thumbnails of the files themselves, where they are plain pictures: a network's inputs are too small to look at."""
     pixels = gallery.pixels
     if pixels is None:
         return None
     if files is not None:
         return sheets.add(files.tiles, room)
-    return sheets.add(shrunk(lambda some: pixels[some], len(pixels), pixels.shape[1:3], side), room)
+    tiles = shrunk(lambda some: as_shown(pixels[some], channels), len(pixels), pixels.shape[1:3], side)
+    return sheets.add(tiles, room)
 
 
-def _generated(drawn: Generated, places: np.ndarray, n: int, sheets: Sheets) -> dict[str, Any]:
+def _generated(
+    drawn: Generated, places: np.ndarray, n: int, sheets: Sheets, channels: tuple[int, ...] | None
+) -> dict[str, Any]:
     images = drawn.samples if isinstance(drawn.samples, Images) else None
     return {
         "count": len(drawn.samples),
@@ -250,7 +261,7 @@ def _generated(drawn: Generated, places: np.ndarray, n: int, sheets: Sheets) -> 
         "clearances": packed(clearances(places[n:], places[:n])),
         "groups": packed(drawn.closeness.argmax(axis=1).astype(np.uint16)),
         "neighbours": packed(drawn.neighbours.astype(np.uint16)),
-        "sheet": None if images is None else sheets.add(tiles_of(images, np.arange(len(images)), side=64)),
+        "sheet": None if images is None else sheets.add(tiles_of(images, np.arange(len(images)), 64, channels)),
     }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sao.data.dataset import Images, Rows, Samples
+from sao.data.dataset import Images, Pixels, Samples
 from sao.evaluation.html import table
 from sao.evaluation.inputs import unit_rows
 from sao.evaluation.kmeans import best_kmeans
@@ -29,14 +29,14 @@ class ClusterSheet:
     cosines: np.ndarray
     outliers: np.ndarray
     k: int
-    pixels: Rows | None = None
+    pixels: Pixels | None = None
 
     @classmethod
     def of(
         cls, features: np.ndarray, samples: Samples, k: int, seed: int = 0, manifold: Manifold | None = None
     ) -> "ClusterSheet":
         clusters, cosines = _clustered(features, k, manifold, seed)
-        pixels = samples.pixels if isinstance(samples, Images) else None
+        pixels = samples.bytes if isinstance(samples, Images) else None
         strange = outliers(features, pixels, seed)
         names = list(samples.names) if samples.names is not None else [str(i) for i in range(len(samples))]
         return cls(names, clusters, cosines, strange, k, pixels)

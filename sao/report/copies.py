@@ -10,18 +10,21 @@ from sao.evaluation.extract import raw_inputs
 from sao.evaluation.memorisation import memorised
 from sao.report.gallery import Files, Gallery
 from sao.search.duplicates import Known, find_duplicates
+from sao.training.pictures import as_shown
 
 COLUMNS = 768  # numbers of an image that are compared: at 16x16 in colour another encoding or size makes no difference
 SHOWN_GENERATED = 24
 
 
-def duplicates(gallery: Gallery, features: np.ndarray, files: Files | None) -> list[dict[str, Any]]:
+def duplicates(
+    gallery: Gallery, features: np.ndarray, files: Files | None, channels: Sequence[int] | None = None
+) -> list[dict[str, Any]]:
     """Groups of equal and near-equal samples, the largest first: which to keep and why, and [row, kind] of copies."""
     if gallery.pixels is None:  # of rows of numbers only equal ones count
         rows = gallery.each(lambda part, some: part.rows[some] if isinstance(part, Vectors) else np.empty(0))
         known = Known(gallery.names, pixel_digests=[row.tobytes() for row in rows])
     elif files is None:
-        known = Known(gallery.names, features, gallery.pixels[:])
+        known = Known(gallery.names, features, as_shown(gallery.pixels[:], channels))
     else:
         known = Known(gallery.names, features, files.whole, files.digests, None, files.areas, files.sizes)
     equal = "equal" if gallery.pixels is None else None  # rows have no pixels

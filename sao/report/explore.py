@@ -13,6 +13,7 @@ from sao.data.files.cache import Cache
 from sao.data.files.images import choose_size, read_images
 from sao.data.files.open import open_for_embedding, source_or_kind
 from sao.data.files.reading import Progress, ReadOptions, Skipped, Source
+from sao.data.named import resized
 from sao.errors import InputError, printable, typed
 from sao.report.build import Explored
 from sao.report.gallery import Gallery, Originals
@@ -20,6 +21,7 @@ from sao.search.suited import patches_of, suited_model
 from sao.training.cost import step_cost
 from sao.training.device import choose_device
 from sao.training.model import load
+from sao.training.run_data import reading_of
 
 FEWEST = 10  # images
 SIZE = 32  # pixels a side of images whose patches are compared, and at which a processor learns photographs in an hour
@@ -56,8 +58,8 @@ def open_folder(path: str, model: str | None, progress: Progress, report: Callab
     shape, fit = chosen.facts.shape, chosen.config.data.fit
     if len(shape) != 3:
         raise InputError(f"{name} was trained on vectors: give a model of images")
-    if shape != images.shape or fit != "crop":
-        images = open_for_embedding(path, shape=shape, fit=fit)[0]
+    if shape != images.shape or fit != "crop" or images.levels is not None or chosen.pixel_range is not None:
+        images = open_for_embedding(path, **reading_of(chosen.config, chosen.facts))[0]
     assert isinstance(images, Images)
     return Opened(images, found.skipped, chosen.embed(images), f"the model {name}", Originals(source, fit))
 
@@ -86,7 +88,13 @@ def training_price(path: str, name: str, images: Images, originals: Originals) -
         words, options, size = [*words, "--data.size", SIZE], {**options, "data.size": str(SIZE)}, SIZE
     command = typed(*words, "--out", Path("runs") / name)
     some = np.linspace(0, len(images) - 1, min(PRICED, len(images))).astype(np.int64)
-    pixels = originals.read([names[i] for i in some], size).tiles[..., : images.shape[0]]
+    if Gallery.of(images, len(images)).plain:
+        pixels = originals.read([names[i] for i in some], size).tiles[..., : images.shape[0]]
+    else:
+        few = Images(images.bytes[some])
+        found = resized(Dataset(name, few, few), size).train
+        assert isinstance(found, Images)
+        pixels = np.asarray(found.pixels)
     n = round((1 - HELD_OUT) * len(images))
     try:
         config, _ = choose_options(

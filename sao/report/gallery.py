@@ -13,12 +13,13 @@ import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
 from sao.data.dataset import Dataset, Images, Samples
-from sao.data.files.decode import Loaded, Picture, Recipe, decode_chunk
+from sao.data.files.decode import Header, Loaded, Picture, Recipe, decode_chunk, inspect_chunk
 from sao.data.files.images import Folder, PathList
 from sao.data.files.open import source_or_kind
 from sao.data.files.reading import Source
 from sao.data.files.workers import map_in_order
 from sao.data.named import NAMES
+from sao.data.split import SLICE
 from sao.errors import InputError, printable
 from sao.evaluation.evaluator import chosen_rows
 from sao.evaluation.extract import Function, extract
@@ -77,9 +78,16 @@ class Gallery:
 
     @property
     def pixels(self) -> "JoinedPixels | None":
-        """As the network sees them; None of vectors."""
+        """Of the images that the network sees, as bytes; None of vectors."""
         images = [part for part in self.parts if isinstance(part, Images)]
         return JoinedPixels(images, self.rows) if images else None
+
+    @property
+    def plain(self) -> bool:
+        """Whether each sample is a picture file as any viewer shows it: 8 bits, grey or colour, one image a file."""
+        images = [part for part in self.parts if isinstance(part, Images)]
+        usual = all(part.levels is None and part.shape[0] in (1, 3) for part in images)
+        return usual and not any(SLICE in name for name in self.names)
 
     def features(self, function: Function, device: torch.device) -> np.ndarray:
         return np.concatenate([extract(function, part, device, rows=rows) for part, rows in self._both()])
@@ -118,7 +126,7 @@ class JoinedPixels:
         found = np.empty((len(row), *self.shape[1:]), np.uint8)
         for number, images in enumerate(self._parts):
             own = part == number
-            found[own] = images.pixels[row[own]]
+            found[own] = images.bytes[row[own]]
         return found
 
 
@@ -150,21 +158,20 @@ class Originals:
         order = iter(sorted(wanted))
         workers = usable_cores() if len(wanted) > ALONE else 1
         for results in map_in_order(work, self._chunks(set(wanted)), workers, lambda item: (None, b"")):
-            for picture, digest in results:
+            for pictures, digest in results:
                 index = next(order)
-                if isinstance(picture, Picture):
-                    found.put(wanted[index], picture, digest, self._source.entries[index].size)
+                if isinstance(pictures, list):
+                    found.put(wanted[index], pictures[0], digest, self._source.entries[index].size)
         return found
 
     def largest_side(self, names: Sequence[str]) -> int:
         """Of a few files: thumbnails need not be larger."""
         some = set([self._of_name[name] for name in names if name in self._of_name][:: max(1, len(names) // 32)])
-        recipe = Recipe(8, 3, self._fit)
         sides = [
-            min(picture.header.width, picture.header.height)
+            min(header.width, header.height)
             for chunk in self._chunks(some)
-            for picture, _ in decode_chunk(chunk, recipe)
-            if isinstance(picture, Picture)
+            for header in inspect_chunk(chunk)
+            if isinstance(header, Header)
         ]
         return max(sides, default=MISSING)
 
@@ -189,7 +196,8 @@ class Originals:
         paths, start = list(self._source.load()), os.path.realpath(page.parent)
         found: list[str | None] = []
         for name in names:
-            path = paths[self._of_name[name]] if name in self._of_name else None
+            index = self._of_name.get(name, self._of_name.get(name.rpartition(SLICE)[0]))
+            path = None if index is None else paths[index]
             if isinstance(path, str):
                 relative = os.path.relpath(path, start).replace(os.sep, "/")
                 found.append(quote(os.fsencode(f"./{relative}"), safe="/"))

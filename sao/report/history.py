@@ -55,6 +55,9 @@ EVALUATED = {
 }
 
 
+KINDS = {1: "grey", 3: "colour"}  # by channels
+
+
 def described(
     config: Config, facts: DataFacts, step: int, held_out: int | None, rows: list[dict], needs_labels: bool
 ) -> list[str]:
@@ -63,7 +66,7 @@ def described(
     kind = "image" if images else "row"
     if images:
         channels, height, width = facts.shape
-        form = f"{width}×{height} pixels in {'grey' if channels == 1 else 'colour'}"
+        form = f"{width}×{height} pixels in {KINDS.get(channels, f'{channels} channels')}"
     else:
         form = f"{facts.shape[0]} numbers"
     about = (type(config.method).__doc__ or config.method.name).strip().splitlines()[0].rstrip(".")

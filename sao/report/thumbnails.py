@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from sao.data.dataset import Images
+from sao.training.pictures import as_shown
 
 PAGE_BYTES = 10_000_000  # of a whole page, at the most
 OTHER_BYTES = 1_200_000  # of it for code, curves and samples over time
@@ -64,9 +65,9 @@ def sheet(tiles: np.ndarray, room: int = GENERATED_BYTES) -> dict[str, Any]:
     }
 
 
-def tiles_of(images: Images, rows: np.ndarray, side: int) -> np.ndarray:
-    """uint8 (n, h, w, c) of images in memory, no side longer than asked for."""
-    return shrunk(lambda some: images.pixels[rows[some]], len(rows), images.shape[1:], side)
+def tiles_of(images: Images, rows: np.ndarray, side: int, channels: Sequence[int] | None = None) -> np.ndarray:
+    """uint8 (n, h, w, c) of images in memory as they are shown, no side longer than asked for."""
+    return shrunk(lambda some: as_shown(images.bytes[rows[some]], channels), len(rows), images.shape[1:], side)
 
 
 def shrunk(read: Any, n: int, size: tuple[int, ...], side: int) -> np.ndarray:
@@ -105,7 +106,8 @@ def picture(content: bytes, longest: int = 640) -> str:
 
 def _coloured(tiles: np.ndarray) -> np.ndarray:
     """With three channels, whatever there are."""
-    return tiles[..., :3] if tiles.shape[-1] >= 3 else tiles[..., :1].repeat(3, axis=-1)
+    tiles = as_shown(tiles)
+    return tiles if tiles.shape[-1] == 3 else tiles.repeat(3, axis=-1)
 
 
 def _that_fit(tiles: np.ndarray, room: int) -> tuple[np.ndarray, int | None]:

@@ -115,7 +115,9 @@ def _read(path: Path, key: str, n: int) -> np.ndarray | None:
 
 
 def _key(samples: Samples, weights: str) -> str:
-    digest = hashlib.blake2b(f"{FORMAT} {weights} {len(samples)} {samples.shape}".encode(), digest_size=16)
+    levels = samples.levels if isinstance(samples, Images) else None
+    about = f"{FORMAT} {weights} {len(samples)} {samples.shape}{'' if levels is None else f' {levels}'}"
+    digest = hashlib.blake2b(about.encode(), digest_size=16)
     values = samples.pixels if isinstance(samples, Images) else samples.rows
     for start in range(0, len(samples), CHUNK):
         digest.update(np.ascontiguousarray(values[start : start + CHUNK]).data)

@@ -21,6 +21,8 @@ def suited_model(images: Images, side: int | None = None) -> str | None:
 
 
 def _kind(images: Images, side: int | None) -> str | None:
+    if images.shape[0] not in (1, 3) or images.levels is not None:
+        return None
     if images.shape[0] == 3:
         return PHOTOGRAPHS
     if (side or images.shape[1]) > LARGEST:
@@ -36,4 +38,4 @@ def patches_of(images: Images, seed: int = 0) -> np.ndarray:
     """Features (n, d) that need no model: codes of patches, whose centroids are found in these images, in seconds."""
     rows = np.arange(len(images))
     centroids = min(CENTROIDS[0], max(FEWEST_CENTROIDS, len(rows) // 4))
-    return patch_features([(images.pixels, rows)], centroids, seed)[0][0].numpy()
+    return patch_features([(images.intensities, rows)], centroids, seed)[0][0].numpy()

@@ -35,11 +35,15 @@ class DataFacts:
     standardiser: dict[str, Any] | None = None  # the transform of vectors, see sao.data.files.tables
     place: tuple[str, str] | None = None  # absolute, and as seen from the run
     glimpse: dict[str, Glimpse] | None = None  # by split
+    pixel_range: dict[str, list[float]] | None = None  # of images of 16 bits: low and high of each channel, as -1 and 1
 
     @classmethod
-    def of(cls, dataset: "Dataset", standardiser: dict[str, Any] | None = None) -> "DataFacts":
+    def of(
+        cls, dataset: "Dataset", standardiser: dict[str, Any] | None = None, pixel_range: dict[str, Any] | None = None
+    ) -> "DataFacts":
         glimpse = {"train": _glimpse(dataset.train), "test": _glimpse(dataset.test)}
-        return cls(dataset.name, dataset.train.shape, len(dataset.train), dataset.classes, standardiser, glimpse=glimpse)
+        shape, samples = dataset.train.shape, len(dataset.train)
+        return cls(dataset.name, shape, samples, dataset.classes, standardiser, glimpse=glimpse, pixel_range=pixel_range)
 
     @classmethod
     def from_text(cls, text: str) -> "DataFacts":
@@ -55,6 +59,8 @@ class DataFacts:
             raise ValueError(f"shape: {facts.shape} is neither of images nor of vectors")
         if facts.standardiser is not None:
             _check_standardiser(facts.standardiser, facts.shape)
+        if facts.pixel_range is not None:
+            _check_range(facts.pixel_range, facts.shape)
         return facts
 
     def as_text(self) -> str:
@@ -95,6 +101,13 @@ def _alike(then: Glimpse, now: Glimpse) -> bool:
 def _counted(facts: DataFacts) -> str:
     kinds = "no classes" if facts.classes is None else f"{facts.classes} classes"
     return f"{facts.samples} samples of {tuple(facts.shape)} with {kinds}"
+
+
+def _check_range(stored: dict[str, list[float]], shape: tuple[int, ...]) -> None:
+    low, high = stored.get("low", []), stored.get("high", [])
+    right = len(shape) == 3 and len(low) == len(high) == shape[0] and all(map(math.isfinite, low + high))
+    if not right or any(before > after for before, after in zip(low, high, strict=True)):
+        raise ValueError("pixel_range: its numbers do not fit together")
 
 
 def _check_standardiser(stored: dict[str, Any], shape: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from sao.config import Config
 from sao.core.random import generator
-from sao.data.dataset import Dataset, Images, Samples, Standardiser, Vectors
+from sao.data.dataset import Dataset, Images, PixelRange, Samples, Standardiser, Vectors
 from sao.data.files.objects import holds_pictures, readable
 from sao.data.files.open import open_for_embedding
 from sao.errors import InputError, printable
@@ -30,6 +30,7 @@ from sao.search.index import Index, Neighbours, stored_features, tensors_digest
 from sao.training.device import choose_device
 from sao.training.partial_method import PartialMethod, latest_method
 from sao.training.pictures import decoded, to_pixels
+from sao.training.run_data import reading_of
 from sao.training.run_folder import DataFacts, Run
 
 Errors = Literal["skip", "raise"]
@@ -212,7 +213,7 @@ class Model:
         ]
 
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
-        """Generated samples: uint8 images (n, h, w, c), or vectors in their original units."""
+        """Generated samples: uint8 images (n, h, w, c), float32 ones in the units of data of 16 bits, or vectors in theirs."""
         if n < 1:
             raise InputError(f"n must be at least 1, got {n}")
         return self.decode(torch.randn(n, *self.latent_shape, generator=generator(seed, "samples")))
@@ -220,8 +221,16 @@ class Model:
     def decode(self, latents: torch.Tensor) -> np.ndarray:
         """What the generator makes of latents (n, *latent_shape)."""
         drawn = decoded(self._generator(), latents, self.facts.shape, self.device)
+        if self.pixel_range is not None:
+            return self.pixel_range.values(drawn).cpu().numpy()
         values = to_pixels(drawn) if len(self.facts.shape) == 3 else drawn.cpu().numpy()
         return self._standardiser.invert(values) if self._standardiser is not None else values
+
+    def bytes_of(self, generated: np.ndarray) -> np.ndarray:
+        """Generated images as uint8, to look at."""
+        if self.pixel_range is None:
+            return generated
+        return np.rint(self.pixel_range.parts(generated) * 255).astype(np.uint8)
 
     def samples(self, x: Any, errors: Errors | None = None) -> Samples:
         """Any data that `embed` takes, in the form that the network expects."""
@@ -246,9 +255,10 @@ class Model:
     def _several(self, x: Any) -> np.ndarray:
         """An array of images; of one image in colour, (h, w, c) or a tensor (c, h, w), an array of one."""
         array = _array(x)
-        in_colour = array.ndim == 3 and array.shape[-1] in (3, 4)
-        channels_first = array.ndim == 3 and isinstance(x, torch.Tensor) and len(array) == 3 == self.facts.shape[0]
-        return array[None] if in_colour or channels_first else array
+        channels = self.facts.shape[0]
+        last = array.ndim == 3 and (array.shape[-1] in (3, 4) or array.shape[-1] == channels > 1)
+        first = array.ndim == 3 and isinstance(x, torch.Tensor) and len(array) == channels > 1
+        return array[None] if last or first else array
 
     def _of_loader(self, loader: Any, errors: Errors | None) -> Samples:
         """All batches of a DataLoader: tensors, or tuples or mappings of which the first is the inputs."""
@@ -265,7 +275,10 @@ class Model:
         if len(ranges) > 1:
             raise InputError("only some batches of the loader have negative pixels: give uint8, or pixels in [0, 1]")
         if isinstance(parts[0], Images):
-            return Images(np.concatenate([np.asarray(part.pixels) for part in parts]))
+            levels = parts[0].levels
+            if any(part.levels != levels for part in parts):
+                raise InputError("the batches of the loader have values of different types: give one")
+            return Images(np.concatenate([np.asarray(part.pixels) for part in parts]), levels=levels)
         return Vectors(np.concatenate([part.rows for part in parts]))
 
     def _read(self, x: Any, errors: Errors | None) -> Samples:
@@ -273,11 +286,7 @@ class Model:
         is_path = isinstance(x, str | os.PathLike)
         strict = errors == "raise" or (errors is None and not is_path)
         samples, skipped, _ = open_for_embedding(
-            x if is_path else readable(x),
-            shape=self.facts.shape,
-            standardiser=self._standardiser,
-            fit=self.config.data.fit,
-            strict=strict,
+            x if is_path else readable(x), strict=strict, **reading_of(self.config, self.facts)
         )
         if skipped:
             first = f"{skipped[0].name}: {skipped[0].reason}"
@@ -294,6 +303,11 @@ class Model:
         if maker is None:
             raise InputError(f"a run of method {self.config.method.name} makes no samples")
         return maker
+
+    @property
+    def pixel_range(self) -> PixelRange | None:
+        """Of values of 16 bits, what the network sees as -1 and 1."""
+        return None if self.facts.pixel_range is None else PixelRange.from_dict(self.facts.pixel_range)
 
     @property
     def _standardiser(self) -> Standardiser | None:

@@ -57,13 +57,21 @@ def pixels_of(inputs: Tensor) -> Tensor:
     return ((inputs + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1)
 
 
+def as_shown(pixels: np.ndarray, channels: Sequence[int] | None = None) -> np.ndarray:
+    """Images (…, c) in three channels, the chosen ones (from 0), or the first three; in one, grey, where there are fewer."""
+    if channels is not None:
+        return pixels[..., list(channels)]
+    return pixels[..., :3] if pixels.shape[-1] >= 3 else pixels[..., :1]
+
+
 def grid(
     pixels: np.ndarray, columns: int | None = None, smallest: int = 32, titles: Sequence[str] | None = None
 ) -> "PIL.Image.Image":
     """Images (n, h, w, c) in a grid with thin gaps, enlarged to at least `smallest` pixels; `titles` stand left of the rows."""
     from PIL import Image, ImageDraw
 
-    n, height, width, channels = pixels.shape
+    pixels = as_shown(pixels)
+    n, height, width, _ = pixels.shape
     columns = columns or int(np.ceil(np.sqrt(n)))
     lines = -(-n // columns)
     factor = max(1, -(-smallest // height))
@@ -73,7 +81,7 @@ def grid(
     canvas = np.full((lines * (height + gap) + gap, margin + columns * (width + gap) + gap, 3), 255, np.uint8)
     for index, image in enumerate(pixels):
         top, left = gap + index // columns * (height + gap), margin + gap + index % columns * (width + gap)
-        canvas[top : top + height, left : left + width] = image if channels == 3 else image[..., :1]
+        canvas[top : top + height, left : left + width] = image
     picture = Image.fromarray(canvas)
     for line, title in enumerate(titles or ()):
         middle = gap + line * (height + gap) + height // 2

@@ -6,6 +6,7 @@ from typing import Any
 
 from sao.config import Config
 from sao.core import distributed
+from sao.data.dataset import PixelRange, Standardiser
 from sao.data.files.open import Opened, open_data, open_path
 from sao.data.files.reading import Readable
 from sao.data.labels import LabelFile, label_dataset, parsed_labels, read_labels
@@ -19,14 +20,15 @@ from sao.training.run_folder import DataFacts, Run
 LABELS = "labels.csv"  # in a run: those it began with
 
 
-def open_config_data(config: Config, download: bool = True, labels: LabelFile | None = None) -> Opened:
-    """What a configuration names; `labels` take the place of those in its label file."""
+def open_config_data(config: Config, download: bool = True, labels: LabelFile | None = None, bits: int | None = None) -> Opened:
+    """What a configuration names; `labels` take the place of those in its label file. `bits` are those of images."""
     about = config.data
     if labels is None and about.label_file is not None:
         labels = read_labels(about.label_file)
     # Without them the split is the same however many samples get a label later.
     by_folder = about.labels and labels is None
-    opened = open_data(about.source, folder=about.folder, labels=by_folder, download=download, **_reading(config))
+    reading = {**_reading(config), "bits": bits}
+    opened = open_data(about.source, folder=about.folder, labels=by_folder, download=download, **reading)
     return opened if labels is None else with_labels(opened, labels)
 
 
@@ -44,6 +46,7 @@ def _reading(config: Config) -> dict[str, Any]:
     """How data is read, wherever it is."""
     about = config.data
     options: dict[str, Any] = {"size": about.size, "fit": about.fit, "strict": about.strict, "held_out": about.held_out}
+    options |= {"axes": about.axes, "pages": about.pages, "range": about.range, "channels": about.channels}
     options |= {"crop": about.crop, "seed": config.seed, "progress": Bar("reading", "items") if distributed.is_main() else None}
     return options
 
@@ -53,7 +56,11 @@ def open_run_data(run: Run, config: Config | None = None, moved: bool = True) ->
     config = run.config if config is None else config
     if moved:
         config = run.with_data_found(config)
-    opened = processes.node_first(lambda: open_config_data(config, labels=_run_labels(run, config)))
+    labels = _run_labels(run, config)
+    opened = processes.node_first(lambda: open_config_data(config, labels=labels))
+    if opened.pixel_range is not None and run.known_facts is not None and run.known_facts.pixel_range is None:
+        # Version 0.2 reduced all images to 8 bits.
+        opened = processes.node_first(lambda: open_config_data(config, labels=labels, bits=8))
     run.check_same(facts_of(opened))
     return config, opened
 
@@ -73,7 +80,16 @@ def _run_labels(run: Run, config: Config) -> LabelFile | None:
 
 
 def facts_of(opened: Opened) -> DataFacts:
-    return DataFacts.of(opened.dataset, None if opened.standardiser is None else opened.standardiser.to_dict())
+    known = (opened.standardiser, opened.pixel_range)
+    return DataFacts.of(opened.dataset, *(None if one is None else one.to_dict() for one in known))
+
+
+def reading_of(config: Config, facts: DataFacts) -> dict[str, Any]:
+    """How other data is brought into the form that a run was trained on: options of `open_for_embedding` and `open_path`."""
+    about = config.data
+    standardiser = None if facts.standardiser is None else Standardiser.from_dict(facts.standardiser)
+    options = {"shape": facts.shape, "standardiser": standardiser, "fit": about.fit, "axes": about.axes, "pages": about.pages}
+    return options | ({} if facts.pixel_range is None else {"pixel_range": PixelRange.from_dict(facts.pixel_range)})
 
 
 def check_apart(out: Path, config: Config) -> None:

@@ -149,7 +149,12 @@ class Run:
 
     def with_data_found(self, config: Config) -> Config:
         """The configuration with the path at which the data is now."""
-        return with_data_found(config, self.folder, self.facts.place if self._facts_file.exists() else None)
+        return with_data_found(config, self.folder, None if self.known_facts is None else self.known_facts.place)
+
+    @property
+    def known_facts(self) -> DataFacts | None:
+        """None before they were written."""
+        return self.facts if self._facts_file.exists() else None
 
     @property
     def _facts_file(self) -> Path:

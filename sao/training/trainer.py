@@ -18,7 +18,7 @@ from sao import config as configuration
 from sao.config import Config
 from sao.config.auto import choose_options_and_time
 from sao.core import distributed
-from sao.data.dataset import Dataset
+from sao.data.dataset import Dataset, Images, described_images
 from sao.data.files.open import Opened
 from sao.data.files.reading import Readable, skipped_said
 from sao.data.labels import read_labels
@@ -82,7 +82,7 @@ def start(
     final = config
     with _held(Run(out)):
         processes.main_only(lambda: _create(out, final, opened, overwrite, method))
-        said = [described_data(opened.dataset)]
+        said = [described_data(opened.dataset), *opened.reading]
         if opened.labelled is not None:
             said.append(opened.labelled)
         if opened.skipped:
@@ -170,7 +170,8 @@ def described_data(dataset: Dataset) -> str:
     train, test = dataset.train, dataset.test
     if len(train.shape) == 3:
         channels, height, width = train.shape
-        what = f"{'grey' if channels == 1 else 'colour'} images of {width}x{height}"
+        levels = train.levels if isinstance(train, Images) else None
+        what = f"{described_images(channels, levels)} images of {width}x{height}"
     else:
         what = f"rows of {train.shape[0]} numbers"
     labels = "no labels" if dataset.classes is None else f"{dataset.classes} classes"

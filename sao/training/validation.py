@@ -53,7 +53,7 @@ def _copies(method: Method, dataset: Dataset, seed: int) -> dict[str, float]:
         return {}
     latents = torch.randn(COPIES_SAMPLES, *maker.latent_shape, generator=generator(seed, "samples"))
     drawn = to_pixels(decoded(maker, latents, train.shape, next(method.parameters()).device))
-    return {"eval/memorised": memorised(drawn, train.pixels[:COPIES_REALS], limit=500, seed=seed).share.value}
+    return {"eval/memorised": memorised(drawn, train.bytes[:COPIES_REALS], limit=500, seed=seed).share.value}
 
 
 def _smoothness(method: Method, dataset: Dataset, seed: int) -> dict[str, float]:

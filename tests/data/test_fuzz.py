@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from pydicom.data import get_testdata_file
 
-from sao.data.files.decode import Failure, Picture, Recipe, decode_chunk, inspect_chunk
+from sao.data.files.decode import Failure, Recipe, decode_chunk, inspect_chunk
 from sao.data.files.open import open_path
 from sao.errors import InputError
 
@@ -45,6 +47,18 @@ SEEDS = [
 ]
 
 
+def stack_bytes() -> list[bytes]:
+    """A TIFF of several pages, one of several channels, and DICOM files of a scanner."""
+    values, found = np.random.default_rng(0).integers(0, 4096, (4, 20, 24)).astype(np.uint16), []
+    for how in ({}, {"planarconfig": "separate"}, {"compression": "zlib"}):
+        stream = io.BytesIO()
+        tifffile.imwrite(stream, values, photometric="minisblack", metadata=None, **how)
+        found.append(stream.getvalue())
+    for name in ("MR_small.dcm", "SC_rgb_rle_2frame.dcm"):
+        found.append(Path(str(get_testdata_file(name, download=False))).read_bytes())
+    return found
+
+
 @st.composite
 def mutated(draw, seeds):
     """One of the seeds with bytes changed, cut out, repeated or cut off; mostly near the start, where headers are."""
@@ -73,13 +87,27 @@ def mutated(draw, seeds):
 @given(mutated(SEEDS), st.sampled_from([1, 3]), st.sampled_from(["crop", "pad"]))
 def test_mutated_images(data, channels, fit):
     (result, _), (header,) = decode_chunk([data], Recipe(8, channels, fit))[0], inspect_chunk([data])
-    if isinstance(result, Picture):
-        assert result.pixels.shape == (8, 8, channels)
-        assert result.pixels.dtype == np.uint8
-        assert header == result.header
+    if isinstance(result, list):
+        for picture in result:
+            assert picture.pixels.shape == (8, 8, channels)
+            assert picture.pixels.dtype == np.uint8
+            assert header == picture.header
     else:
         assert isinstance(result, Failure)
         assert result.reason.isprintable()
+
+
+@quick
+@given(mutated(stack_bytes()), st.sampled_from([1, 3, 4]), st.sampled_from([8, 16]))
+def test_mutated_stacks(data, channels, bits):
+    (result, _), (header,) = decode_chunk([data], Recipe(8, channels, "crop", bits=bits))[0], inspect_chunk([data])
+    if isinstance(result, list):
+        assert {picture.pixels.shape for picture in result} == {(8, 8, channels)}
+        assert {picture.pixels.dtype for picture in result} == {np.dtype(np.uint8 if bits == 8 else np.uint16)}
+    else:
+        assert isinstance(result, Failure)
+        assert result.reason.isprintable()
+    assert not isinstance(header, Failure) or header.reason.isprintable()
 
 
 @quick
@@ -87,7 +115,7 @@ def test_mutated_images(data, channels, fit):
 def test_any_bytes(data):
     for start in (b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF\0\0\0\0WEBP", b"BM", b"II*\0", b"GIF89a"):
         (result, _) = decode_chunk([start + data], Recipe(8, 3, "crop"))[0]
-        assert isinstance(result, Picture | Failure)
+        assert isinstance(result, list | Failure)
 
 
 def archive_seeds():

@@ -157,7 +157,15 @@ def test_a_disk_that_fails_in_the_middle_is_one_line(tmp_path, monkeypatch, caps
 
     monkeypatch.setattr(loader, "read_rows", failing)
     monkeypatch.setattr("sao.training.trainer.open_config_data", lambda config: SimpleNamespace(**opened))
-    opened = {"dataset": mapped_digits(tmp_path), "notes": [], "skipped": [], "standardiser": None, "labelled": None}
+    opened = {
+        "dataset": mapped_digits(tmp_path),
+        "notes": [],
+        "skipped": [],
+        "standardiser": None,
+        "labelled": None,
+        "pixel_range": None,
+        "reading": (),
+    }
     out = tmp_path / "run"
     assert main(["train", *tiny.words(method="supervised"), "--out", str(out)]) == 2
     assert capsys.readouterr().err == "sao: the training data cannot be read any more: Input/output error\n"

@@ -21,6 +21,7 @@ from sao.errors import InputError, printable
 from sao.runtime.files import sync
 
 Shapes = dict[str, tuple[int, int, int]]  # of one image in each array of an entry
+BYTES = np.dtype(np.uint8)
 
 _WRITING = ".writing-"
 _LOCK = "lock"
@@ -75,7 +76,8 @@ class Cache:
                 facts = json.loads((entry / "facts.json").read_text("utf-8"))
                 shapes = {"pixels": facts["shape"]} | ({"frames": facts["frames"]} if "frames" in facts else {})
                 arrays = {name: _mapped(entry / f"{name}.npy") for name in shapes}
-            if any(array.dtype != np.uint8 or list(array.shape) != shapes[name] for name, array in arrays.items()):
+            kind = np.dtype(np.uint16 if facts.get("bits") == 16 else np.uint8)
+            if any(array.dtype != kind or list(array.shape) != shapes[name] for name, array in arrays.items()):
                 raise ValueError("not what was written")
         except InputError:
             raise
@@ -110,14 +112,14 @@ class Cache:
         return False
 
     @contextmanager
-    def writer(self, shapes: Shapes, most: int) -> Iterator["Writer"]:
-        """A new entry of at most so many images; it is not visible before `Writer.commit`."""
+    def writer(self, shapes: Shapes, most: int, dtype: np.dtype = BYTES) -> Iterator["Writer"]:
+        """A new entry of about so many images of 8 or 16 bits; it is not visible before `Writer.commit`."""
         with self.explained():
             self.folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
-            if shutil.disk_usage(self.folder).free < most * sum(map(math.prod, shapes.values())):
+            if shutil.disk_usage(self.folder).free < most * dtype.itemsize * sum(map(math.prod, shapes.values())):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            writer = Writer(self, shapes)
+            writer = Writer(self, shapes, dtype)
         try:
             yield writer
         finally:
@@ -151,8 +153,8 @@ class Cache:
 class Writer:
     """Appends images to an entry that becomes visible at `commit`, under a key that may only be known by then."""
 
-    def __init__(self, cache: Cache, shapes: Shapes) -> None:
-        self._cache, self._shapes, self._count = cache, shapes, 0
+    def __init__(self, cache: Cache, shapes: Shapes, dtype: np.dtype = BYTES) -> None:
+        self._cache, self._shapes, self._dtype, self._count = cache, shapes, dtype, 0
         # Not tempfile.mkdtemp: its mode 0700 would lock everyone else out of a shared cache.
         self._folder = cache.folder / f"{_WRITING}{secrets.token_hex(8)}"
         self._folder.mkdir()
@@ -166,15 +168,15 @@ class Writer:
         count = len(chunk["pixels"])
         for name, shape in self._shapes.items():
             images = chunk[name]
-            if images.dtype != np.uint8 or images.shape != (count, *shape):
-                raise ValueError(f"expected uint8 {shape}, got {images.dtype} {images.shape[1:]}")
+            if images.dtype != self._dtype or images.shape != (count, *shape):
+                raise ValueError(f"expected {self._dtype} {shape}, got {images.dtype} {images.shape[1:]}")
             with self._cache.explained():
                 self._streams[name].write(np.ascontiguousarray(images).data)
         self._count += count
 
     def commit(self, key: str, facts: dict[str, Any]) -> Stored:
         """Make the entry visible; if another run was first, its equal entry is used."""
-        facts = {**facts, "shape": [self._count, *self._shapes["pixels"]]}
+        facts = {**facts, "shape": [self._count, *self._shapes["pixels"]], "bits": 8 * self._dtype.itemsize}
         if "frames" in self._shapes:
             facts["frames"] = [self._count, *self._shapes["frames"]]
         final = self._cache.folder / key
@@ -210,8 +212,11 @@ class Writer:
 
     def _write_headers(self) -> None:
         for name, stream in self._streams.items():
-            header = {"descr": "|u1", "fortran_order": False, "shape": (self._count, *self._shapes[name])}
+            header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._count, *self._shapes[name])}
             np.lib.format.write_array_header_1_0(stream, header)
+
+
+_KINDS = {1: "grey", 3: "colour"}
 
 
 def _described(path: Path) -> str:
@@ -221,7 +226,7 @@ def _described(path: Path) -> str:
         return "items of a stream"
     try:
         n, height, width, channels = json.loads((path / "facts.json").read_text("utf-8"))["shape"]
-        return f"{int(n)} images of {int(width)}x{int(height)}, {'grey' if channels == 1 else 'colour'}"
+        return f"{int(n)} images of {int(width)}x{int(height)}, {_KINDS.get(channels, f'{int(channels)} channels')}"
     except (OSError, ValueError, KeyError, TypeError):
         return "damaged"
 

@@ -1,4 +1,4 @@
-"""One file, or its bytes, to one uint8 square; whatever the bytes are, the answer is a picture or a reason.
+"""One file, or its bytes, to squares of 8 or 16 bits; whatever the bytes are, the answer is pictures or a reason.
 
 Decoding runs in worker processes, so this module imports no torch: a worker starts in a fifth of a second.
 """
@@ -16,16 +16,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError, features
 
+from sao.data.files.stacks import DICOM, FULL, START_BYTES, TIFF_STARTS, Stack, StackError, has_tifffile, open_stack
 from sao.errors import printable
 
 # The list is closed on purpose: Pillow's other readers include ones that start programs (EPS) or fetch nothing we want.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif")
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif", ".dcm")
 MAX_PIXELS = 100_000_000
 MAX_FILE_BYTES = 256 * 2**20
 
@@ -42,6 +43,14 @@ _TRANSPOSES = {
     8: Image.Transpose.ROTATE_90,
 }
 SIDEWAYS = (5, 6, 7, 8)  # width and height change places
+
+Pages = Literal["auto", "channels", "images"]
+Values = Literal["bytes", "integers", "floats"]  # of an image: 8 bits, more, or numbers with a point
+
+
+def readers() -> list[str]:
+    """Libraries that read what could not be read without them."""
+    return [name for name in ("pillow_heif", "tifffile", "pydicom") if importlib.util.find_spec(name) is not None]
 
 
 @cache
@@ -65,13 +74,26 @@ class Failure:
 
 @dataclass(frozen=True)
 class Header:
-    """What can be said of an image before its pixels are decoded (width and height as stored, before EXIF rotation)."""
+    """What can be said of an image before its pixels are decoded (width and height as stored, before EXIF rotation).
+
+    A stack has `pages` of so many `channels` each; where pages are channels, `together` make an image, as the file itself may
+    have `told`.
+    """
 
     width: int
     height: int
     grey: bool
     transparent: bool
-    deep: bool
+    values: Values = "bytes"
+    channels: int = 3
+    pages: int = 1
+    together: int = 1
+    told: bool = False
+    more_pages: bool = False  # which cannot be read here
+
+    @property
+    def deep(self) -> bool:
+        return self.values != "bytes"
 
 
 @dataclass(frozen=True)
@@ -86,13 +108,17 @@ class Picture:
 class Recipe:
     """What every image becomes: size x size pixels of this many channels, made square by "crop", "pad" or "centre".
 
-    Where a `frame` is given, the whole image is kept too, squashed to a square of so many pixels a side.
+    Where a `frame` is given, the whole image is kept too, squashed to a square of so many pixels a side. With 16 `bits` values
+    stay what they are, or are counted from 0 to 65535 within a `span`, low and high of each channel.
     """
 
     size: int
     channels: int
     fit: str
     frame: int | None = None
+    bits: int = 8
+    span: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    pages: Pages = "auto"
 
     @property
     def short_side(self) -> int:
@@ -113,14 +139,14 @@ def inspect_chunk(chunk: list[Loaded]) -> list[Header | Failure]:
         return [_inspect(item) for item in chunk]
 
 
-def decode_chunk(chunk: list[Loaded], recipe: Recipe) -> list[tuple[Picture | Failure, bytes]]:
-    """Each item's picture (or failure) and the digest of the bytes it was made of, from one reading of the file."""
-    results: list[tuple[Picture | Failure, bytes]] = []
+def decode_chunk(chunk: list[Loaded], recipe: Recipe) -> list[tuple[list[Picture] | Failure, bytes]]:
+    """Each item's pictures (or failure) and the digest of the bytes it was made of, from one reading of the file."""
+    results: list[tuple[list[Picture] | Failure, bytes]] = []
     with quiet():
         for item in chunk:
             data = read(item)
-            picture = data if isinstance(data, Failure) else decode(data, recipe)
-            results.append((picture, digest(data)))
+            pictures = data if isinstance(data, Failure) else decode_all(data, recipe)
+            results.append((pictures, digest(data)))
     return results
 
 
@@ -148,10 +174,26 @@ def read(item: Loaded) -> bytes | Failure:
     return data if len(data) <= MAX_FILE_BYTES else Failure(_too_long())
 
 
+def decode_all(data: bytes, recipe: Recipe) -> list[Picture] | Failure:
+    """Every image of a file: one, unless it is a stack whose pages are images."""
+    try:
+        stack = _stack(io.BytesIO(data), data[:START_BYTES])
+        if stack is not None:
+            return _pictures_of(stack, recipe)
+    except Exception as error:  # tifffile and pydicom raise nearly every kind on damaged files
+        return _damage(error, data[:12])
+    picture = decode(data, recipe)
+    return picture if isinstance(picture, Failure) else [picture]
+
+
 def decode(data: bytes, recipe: Recipe) -> Picture | Failure:
+    """The image of a file, of a stack the first."""
     if not data:
         return Failure("the file is empty")
     try:
+        stack = _stack(io.BytesIO(data), data[:START_BYTES])
+        if stack is not None:
+            return _pictures_of(stack, recipe, most=1)[0]
         with Image.open(io.BytesIO(data), formats=formats()) as image:
             header = _header(image)
             if isinstance(header, Failure):
@@ -160,6 +202,9 @@ def decode(data: bytes, recipe: Recipe) -> Picture | Failure:
                 # Lets libjpeg decode a large photograph at 1/2, 1/4 or 1/8, never below twice what is needed.
                 needed = 2 * (recipe.frame or recipe.size)
                 image.draft(None, (needed, needed))
+            if recipe.bits > 8 or recipe.channels not in (1, 3) or (recipe.span is not None and header.deep):
+                planes = _plane_of(image, header)
+                return _picture_of(planes, header, recipe, _orientation(image))
             loaded = eight_bits(image)
             # Asked only now: Pillow turns a TIFF itself while loading it, and then takes the tag away.
             orientation = _orientation(image)
@@ -203,16 +248,18 @@ def eight_bits(image: Image.Image) -> Image.Image:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep Pillow's warnings and log lines from the user: what matters in them becomes a Failure."""
-    logger = logging.getLogger("PIL")
-    level = logger.level
+    """Keep the libraries' warnings and log lines from the user: what matters in them becomes a Failure."""
+    loggers = [logging.getLogger(name) for name in ("PIL", "tifffile", "pydicom")]
+    levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        logger.setLevel(logging.CRITICAL + 1)
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
         try:
             yield
         finally:
-            logger.setLevel(level)
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 def _inspect(item: Loaded) -> Header | Failure:
@@ -223,11 +270,22 @@ def _inspect(item: Loaded) -> Header | Failure:
         return opened
     with opened:
         try:
+            start = opened.read(START_BYTES)
+            opened.seek(0)
+            stack = _stack(opened, start)
+            if stack is not None:
+                return _stack_header(stack)
+            opened.seek(0)
             with Image.open(opened, formats=formats()) as image:
                 return _header(image)
         except Exception as error:
             opened.seek(0)
             return _damage(error, opened.read(12))
+
+
+def _stack(stream: BinaryIO, start: bytes) -> Stack | None:
+    """What Pillow does not read, or only in part."""
+    return open_stack(stream, start) if start.startswith(TIFF_STARTS) or start[128:132] == DICOM else None
 
 
 def _open_regular(path: str) -> BinaryIO | Failure:
@@ -249,9 +307,25 @@ def _header(image: Image.Image) -> Header | Failure:
         return Failure("the image has no pixels")
     if width * height > MAX_PIXELS:
         return Failure(f"{width}x{height} is more than {MAX_PIXELS // 1_000_000} million pixels")
-    deep = image.mode == "F" or image.mode.startswith("I")
-    grey = deep or image.mode in ("1", "L", "LA", "La") or _has_grey_palette(image)
-    return Header(width, height, grey, image.has_transparency_data, deep)
+    values: Values = "floats" if image.mode == "F" else "integers" if image.mode.startswith("I") else "bytes"
+    grey = values != "bytes" or image.mode in ("1", "L", "LA", "La") or _has_grey_palette(image)
+    more = image.format == "TIFF" and not has_tifffile() and _has_second_page(image)
+    return Header(width, height, grey, image.has_transparency_data, values, 1 if grey else 3, more_pages=more)
+
+
+def _has_second_page(image: Image.Image) -> bool:
+    try:
+        image.seek(1)
+    except EOFError:
+        return False
+    image.seek(0)
+    return True
+
+
+def _stack_header(stack: Stack) -> Header:
+    values: Values = "floats" if stack.dtype.kind == "f" else "integers" if stack.dtype.itemsize > 1 else "bytes"
+    grey, together = stack.samples == 1, len(stack.grid[0])
+    return Header(stack.width, stack.height, grey, False, values, stack.samples, stack.pages, together, stack.told)
 
 
 def _has_grey_palette(image: Image.Image) -> bool:
@@ -281,12 +355,16 @@ def _scaled_to_bytes(values: np.ndarray) -> np.ndarray:
 
 
 def _damage(error: Exception, start: bytes) -> Failure:
+    if isinstance(error, StackError):
+        return Failure(printable(str(error)))
     if isinstance(error, UnidentifiedImageError):
         if start[4:12] in (b"ftypavif", b"ftypavis"):
             return Failure("an AVIF picture, which this build of Pillow cannot read: pip install -U pillow")
         if start[4:8] == b"ftyp" and start[8:12] in (b"heic", b"heix", b"hevc", b"mif1", b"msf1"):
             return Failure("a HEIC picture: pip install 'sao[heic]' to read it")
-        return Failure("not an image in a known format (PNG, JPEG, WebP, BMP, TIFF, GIF)")
+        if start.startswith(TIFF_STARTS) and not has_tifffile():
+            return Failure("a TIFF that Pillow cannot read: pip install 'sao[tiff]' to read it")
+        return Failure("not an image in a known format (PNG, JPEG, WebP, BMP, TIFF, GIF, DICOM)")
     if isinstance(error, Image.DecompressionBombError):
         return Failure(f"more than {MAX_PIXELS // 1_000_000} million pixels")
     return Failure(f"damaged: {printable(str(error))[:100] or type(error).__name__}")
@@ -301,8 +379,12 @@ def _too_long() -> str:
 
 def fit(image: Image.Image, recipe: Recipe, orientation: int = 1) -> np.ndarray:
     """The image (modes L, LA, RGB, RGBA) as a recipe's uint8 square (size, size, channels)."""
+    return _finished(_resized(image, recipe), recipe.size, recipe.channels, orientation)
+
+
+def _resized(image: Image.Image, recipe: Recipe) -> Image.Image:
     if recipe.fit == "centre":
-        return _finished(_centre(image, recipe), recipe.size, recipe.channels, orientation)
+        return _centre(image, recipe)
     width, height = image.size
     size = recipe.size
     inner, box = (size, size), (0, 0, width, height)
@@ -313,9 +395,7 @@ def fit(image: Image.Image, recipe: Recipe, orientation: int = 1) -> np.ndarray:
     else:
         scale = size / max(width, height)
         inner = max(1, round(width * scale)), max(1, round(height * scale))
-    if image.size != inner:
-        image = image.resize(inner, Image.Resampling.LANCZOS, box=box)
-    return _finished(image, size, recipe.channels, orientation)
+    return image if image.size == inner else image.resize(inner, Image.Resampling.LANCZOS, box=box)
 
 
 def squash(image: Image.Image, side: int, channels: int, orientation: int = 1) -> np.ndarray:
@@ -356,3 +436,104 @@ def _on_white(image: Image.Image) -> Image.Image:
     alpha = values[..., -1:] / 255
     blended = (values[..., :-1] * alpha + 255 * (1 - alpha) + 0.5).astype(np.uint8)
     return Image.fromarray(blended[..., 0] if image.mode == "LA" else blended)
+
+
+# --- planes of any number of channels and bits ---------------------------------------------------------------------------
+
+
+def fit_planes(planes: np.ndarray, recipe: Recipe, orientation: int = 1) -> np.ndarray:
+    """An image (h, w, c) of bytes or 16 bits as a recipe's square of the same type, each channel by itself."""
+    squares = []
+    for plane in _as_pictures(planes):
+        image = _turned(_resized(plane, recipe), orientation)
+        if image.size != (recipe.size, recipe.size):
+            low, high = plane.getextrema()
+            middle = PAD_VALUE if planes.dtype == np.uint8 else (low + high) / 2  # pyright: ignore[reportOperatorIssue]
+            canvas = Image.new("F", (recipe.size, recipe.size), middle)
+            canvas.paste(image, ((recipe.size - image.width) // 2, (recipe.size - image.height) // 2))
+            image = canvas
+        squares.append(np.asarray(image))
+    return _rounded(squares, planes.dtype)
+
+
+def squash_planes(planes: np.ndarray, side: int, orientation: int = 1) -> np.ndarray:
+    """The whole image as a square of the same type, whatever its shape is."""
+    resized = (plane.resize((side, side), Image.Resampling.LANCZOS) for plane in _as_pictures(planes))
+    return _rounded([np.asarray(_turned(plane, orientation)) for plane in resized], planes.dtype)
+
+
+def _as_pictures(planes: np.ndarray) -> Iterator[Image.Image]:
+    return (Image.fromarray(np.ascontiguousarray(planes[..., c], np.float32)) for c in range(planes.shape[-1]))
+
+
+def _turned(image: Image.Image, orientation: int) -> Image.Image:
+    return image.transpose(_TRANSPOSES[orientation]) if orientation in _TRANSPOSES else image
+
+
+def _rounded(squares: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
+    return np.rint(np.stack(squares, axis=-1)).clip(0, np.iinfo(dtype).max).astype(dtype)
+
+
+def _plane_of(image: Image.Image, header: Header) -> np.ndarray:
+    if header.deep:
+        values = np.asarray(image)
+    else:
+        values = np.asarray(_on_white(eight_bits(image)).convert("L" if header.grey else "RGB"))
+    return values[..., None] if values.ndim == 2 else values
+
+
+def _pictures_of(stack: Stack, recipe: Recipe, most: int | None = None) -> list[Picture]:
+    header = _stack_header(stack)
+    whole = header.channels * header.together
+    as_channels = recipe.pages == "channels" or (recipe.pages == "auto" and whole == recipe.channels != header.channels)
+    found: list[Picture] = []
+    for planes in stack.images(as_channels):
+        found.append(_picture_of(planes, header, recipe))
+        if len(found) == most:
+            break
+    return found
+
+
+def _picture_of(planes: np.ndarray, header: Header, recipe: Recipe, orientation: int = 1) -> Picture:
+    channels, eight = planes.shape[-1], recipe.bits == 8
+    alike = eight and {channels, recipe.channels} <= {1, 3}
+    if channels != recipe.channels and not alike:
+        raise StackError(f"it has {_counted(channels)}, not {_counted(recipe.channels)}")
+    if not eight and not header.deep:
+        raise StackError("it has 8 bits a pixel, where 16 are expected")
+    values = in_bits(planes, recipe)
+    if alike:  # as all other images of bytes, whose colours may change
+        image = Image.fromarray(values[..., 0] if channels == 1 else values)
+        pixels = fit(image, recipe, orientation)
+        frames = None if recipe.frame is None else squash(image, recipe.frame, recipe.channels, orientation)
+    else:
+        pixels = fit_planes(values, recipe, orientation)
+        frames = None if recipe.frame is None else squash_planes(values, recipe.frame, orientation)
+    width, height = (planes.shape[i] for i in ((0, 1) if orientation in SIDEWAYS else (1, 0)))
+    return Picture(header, pixels, frames, width / height)
+
+
+def in_bits(values: np.ndarray, recipe: Recipe) -> np.ndarray:
+    """Values (…, c) of any kind as the recipe's uint8 or uint16."""
+    full = 255 if recipe.bits == 8 else FULL
+    if values.dtype == np.uint8 and recipe.bits == 8:
+        return values
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise StackError("a pixel is not a finite number")
+    if recipe.span is not None:
+        wide = np.float32 if values.dtype.kind == "u" and values.dtype.itemsize <= 2 else np.float64
+        low, high = (np.asarray(of, wide) for of in recipe.span)
+        parts = (values.astype(wide) - low) / np.where(high > low, high - low, wide(1))
+        return np.rint(parts.clip(0, 1) * wide(full)).astype(np.uint8 if recipe.bits == 8 else np.uint16)
+    if recipe.bits == 8:
+        return _scaled_to_bytes(values)
+    least, most = float(values.min()), float(values.max())
+    if values.dtype.kind == "f" and least >= 0 and most <= 1:
+        return np.rint(values * np.float64(full)).astype(np.uint16)
+    if values.dtype.kind != "f" and least >= 0 and most <= full:
+        return values.astype(np.uint16, copy=False)
+    raise StackError(f"its values go from {least:g} to {most:g}: say what range they are in by --data.range")
+
+
+def _counted(channels: int) -> str:
+    return "1 channel" if channels == 1 else f"{channels} channels"

@@ -14,23 +14,27 @@ from statistics import median
 import numpy as np
 import PIL
 
-from sao.data.dataset import Frames, Images
+from sao.data.dataset import Frames, Images, PixelRange
 from sao.data.files.cache import Stored
 from sao.data.files.decode import (
     Failure,
     Header,
     Loaded,
+    Pages,
     Picture,
     Recipe,
+    Values,
     decode_chunk,
     digest,
     digest_chunk,
-    formats,
     inspect_chunk,
     read,
+    readers,
 )
 from sao.data.files.reading import (
+    FEW_CHANNELS,
     FRAME,
+    FULL_RANGE,
     LINKED_FOLDER,
     Entry,
     Found,
@@ -44,13 +48,15 @@ from sao.data.files.reading import (
     links_said,
 )
 from sao.data.files.workers import map_in_order
-from sao.data.split import Layout, labels_or_note, layout_of
+from sao.data.split import SLICE, Layout, labels_or_note, layout_of
 from sao.errors import InputError, printable
 from sao.runtime.machine import usable_cores
 
-FORMAT_VERSION = 1  # to be raised whenever the same files and options would give other pixels
+FORMAT_VERSION = 2  # to be raised whenever the same files and options would give other pixels
 SMALLEST, LARGEST_CHOSEN, LARGEST = 8, 128, 256
 CHUNK_ITEMS, CHUNK_BYTES = 64, 8 * 2**20
+STACK_ENDINGS, CHUNK_STACKS = (".tif", ".tiff", ".dcm"), 4  # a small file may hold thousands of images
+FILES_OF_CHANNELS = 10  # so many files of as many pages each are images whose pages are channels
 # Below these a second process would take longer to start than it saves.
 ALONE_ITEMS, ALONE_BYTES = 1000, 32 * 2**20
 # What file managers leave behind is nobody's data: not an image, and not worth a line in the list of skipped files.
@@ -134,12 +140,18 @@ def read_images(source: Source, options: ReadOptions) -> Found:
     stored = _from_cache(source, options)
     failed = dict(stored.facts["failed"])
     skipped = source.skipped + _skipped(source, failed)
-    usable = np.array([i for i in range(len(source.entries)) if i not in failed], np.int64)
+    slices = dict(stored.facts.get("slices", []))
+    counts = [0 if i in failed else slices.get(i, 1) for i in range(len(source.entries))]
+    usable = np.repeat(np.arange(len(counts)), counts)
     options.check(len(usable), skipped)
     frames = None
     if "frames" in stored.arrays and options.crop is not None:
         frames = Frames(stored.arrays["frames"], np.array(stored.facts["aspects"], np.float32), options.crop)
-    names = [source.entries[i].name for i in usable]
+    names = [
+        name if count == 1 else f"{name}{SLICE}{number}"
+        for name, count in zip((entry.name for entry in source.entries), counts, strict=True)
+        for number in range(1, count + 1)
+    ]
     if source.labels is None and source.splits is None:
         layout = layout_of(names, options.use_labels, options.split)
     else:
@@ -147,7 +159,25 @@ def read_images(source: Source, options: ReadOptions) -> Found:
     classes = codes_and_names(layout.labels, [printable(name) for name in names])
     links = links_said(options.where, source.skipped)
     notes = stored.facts["notes"] + layout.notes + ([links] if links else [])
-    return Found(Images(stored.pixels, *classes, frames), layout.splits, skipped, notes)
+    reading = list(stored.facts["reading"])
+    levels, pixel_range = _levels(stored, options)
+    if pixel_range is not None and options.pixel_range is None:
+        reading.append(f"values of 16 bits are kept; they are normalised {pixel_range.said()}")
+    images = Images(stored.pixels, *classes, frames, levels)
+    return Found(images, layout.splits, skipped, notes, pixel_range, reading)
+
+
+def _levels(stored: Stored, options: ReadOptions) -> tuple[PixelRange | None, PixelRange | None]:
+    """The range of stored values of 16 bits that a network sees, and the same in the units of the data."""
+    if stored.pixels.dtype == np.uint8:
+        return None, None
+    channels = stored.pixels.shape[3]
+    if options.pixel_range is not None or options.range is not None:
+        given = options.pixel_range or PixelRange.everywhere(*(options.range or FULL_RANGE), channels)
+        return PixelRange.everywhere(*FULL_RANGE, channels), given
+    levels = PixelRange.of(np.array(stored.facts["low"]), np.array(stored.facts["high"]))
+    unit = 1 / FULL_RANGE[1] if stored.facts["floats"] else 1.0
+    return levels, PixelRange(tuple(unit * low for low in levels.low), tuple(unit * high for high in levels.high))
 
 
 def _given_layout(source: Source, usable: np.ndarray, use_labels: bool) -> Layout:
@@ -177,11 +207,12 @@ def _from_cache(source: Source, options: ReadOptions) -> Stored:
 
 def _prefix(source: Source, options: ReadOptions) -> str:
     """Everything about an entry but the contents. If no entry has it, the files need no reading to know it is new."""
+    given = None if options.pixel_range is None else options.pixel_range.to_dict()
     facts = [FORMAT_VERSION, PIL.__version__, options.size, options.channels, options.fit]
+    facts += [options.bits, options.range, given, options.pages]
     if options.crop is not None:
         facts.append(f"frames {FRAME}")
-    if "HEIF" in formats():  # what could not be read before it was installed can be read now
-        facts.append("HEIF")
+    facts += readers()  # what could not be read before they were installed can be read now
     facts.append([entry.size for entry in source.entries])
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest() + "-"
 
@@ -194,12 +225,12 @@ def _content(source: Source, options: ReadOptions) -> bytes:
     return combined.digest()
 
 
-def _survey(source: Source, options: ReadOptions) -> tuple[Recipe, list[str]]:
-    """The recipe, with what was not asked for chosen from the headers of all files."""
-    if options.size is not None and options.channels is not None:
-        return options.recipe(options.size, options.channels), []
+def _survey(source: Source, options: ReadOptions) -> tuple[Recipe, list[str], list[str]]:
+    """The recipe, with what was not asked for chosen from the headers of all files; notes, and how pages are read."""
+    if options.size is not None and options.channels is not None and options.bits is not None:
+        return options.recipe(options.size, options.channels, options.bits), [], []
+    kinds: Counter[_Kind] = Counter()
     shorter_sides: list[int] = []
-    every_grey = True
     failures: list[Skipped] = []
     entries = iter(source.entries)
     for results in over_files(inspect_chunk, source, options, lambda _: _CRASHED, 0, 2):
@@ -209,43 +240,96 @@ def _survey(source: Source, options: ReadOptions) -> tuple[Recipe, list[str]]:
                 options.refuse(failures)
                 continue
             shorter_sides.append(min(header.width, header.height))
-            every_grey = every_grey and header.grey
+            kinds[header.grey, header.values, header.channels, header.pages, header.together, header.told] += 1
     if not shorter_sides:
         raise _nothing_usable(options, source.skipped + failures)
     size, note = (options.size, None) if options.size is not None else choose_size(shorter_sides)
-    return options.recipe(size, options.channels or (1 if every_grey else 3)), [note] if note else []
+    pages, said = _meaning_of_pages(kinds, options)
+    values = {kind[1] for kind in kinds}
+    bits = options.bits or (16 if values in ({"integers"}, {"floats"}) else 8)
+    recipe = options.recipe(size, options.channels or _channels_of(kinds, pages == "channels"), bits, pages)
+    return recipe, [note] if note else [], [said] if said else []
+
+
+_Kind = tuple[bool, Values, int, int, int, bool]  # of a file: grey, values, channels, pages, pages of an image, whether told
+
+
+def _meaning_of_pages(kinds: Counter[_Kind], options: ReadOptions) -> tuple[Pages, str | None]:
+    """Whether pages are channels or images: as asked for, as the files tell, or as their number suggests; and one line."""
+    counts = {pages: sum(n for kind, n in kinds.items() if kind[3] == pages) for pages in {kind[3] for kind in kinds}}
+    stacks = [kind for kind in kinds if kind[3] > 1]
+    if not stacks:
+        return options.pages, None
+    chosen = options.pages
+    if chosen == "auto" and all(told for *_, told in stacks):
+        chosen = "channels" if all(together > 1 for *_, together, _ in stacks) else "images"
+    elif chosen == "auto":
+        alike = len(counts) == 1 and stacks[0][3] <= FEW_CHANNELS and sum(kinds.values()) >= FILES_OF_CHANNELS
+        chosen = "channels" if alike else "images"
+    if options.channels is not None and options.pages == "auto":
+        chosen = "auto"  # the channels that are asked for tell, file by file
+    files = sum(kinds[kind] for kind in stacks)
+    many = f"{stacks[0][3]}" if len({kind[3] for kind in stacks}) == 1 else f"up to {max(kind[3] for kind in stacks)}"
+    other = "channels" if chosen == "images" else "images"
+    what = "images of their own" if chosen == "images" else "channels"
+    said = (
+        f"{files} file{'' if files == 1 else 's'} of {many} pages: pages are read as {what} (--data.pages {other}: as {other})"
+    )
+    return chosen, None if chosen == "auto" else said
+
+
+def _channels_of(kinds: Counter[_Kind], as_channels: bool) -> int:
+    """Grey or colour; else the number of channels that most files have."""
+    counts: Counter[int] = Counter()
+    for kind, files in kinds.items():
+        counts[kind[2] * (kind[4] if as_channels else 1)] += files
+    if counts.keys() <= {1, 3}:
+        return 1 if counts.keys() == {1} else 3
+    return counts.most_common(1)[0][0]
 
 
 def _decode_all(source: Source, options: ReadOptions, prefix: str, content: bytes | None) -> Stored:
-    recipe, notes = _survey(source, options)
-    surveyed = 1 if notes or options.channels is None else 0
+    recipe, notes, reading = _survey(source, options)
+    surveyed = 1 if None in (options.size, options.channels, options.bits) else 0
     failed: dict[int, str] = {}
+    slices: list[tuple[int, int]] = []
+    low, high = np.full(recipe.channels, np.inf), np.full(recipe.channels, -np.inf)
     tally, combined, index = Tally(), hashlib.blake2b(digest_size=16), 0
     aspects: list[float] = []
     sides = {"pixels": recipe.size} | ({"frames": recipe.frame} if recipe.frame else {})
     shapes = {name: (side, side, recipe.channels) for name, side in sides.items()}
     work = partial(decode_chunk, recipe=recipe)
-    with options.cache.writer(shapes, len(source.entries)) as writer:
+    kind = np.dtype(np.uint8 if recipe.bits == 8 else np.uint16)
+    floats = False
+    with options.cache.writer(shapes, len(source.entries), kind) as writer:
         lost = lambda item: (_CRASHED, digest(read(item)))  # noqa: E731
         for results in over_files(work, source, options, lost, surveyed, surveyed + 1):
             chunk: list[Picture] = []
-            for picture, one in results:
+            for pictures, one in results:
                 combined.update(one)
-                if isinstance(picture, Picture):
-                    tally.add(picture.header)
-                    chunk.append(picture)
+                if isinstance(pictures, Failure):
+                    failed[index] = pictures.reason
+                    options.refuse(_skipped(source, {index: pictures.reason}))
                 else:
-                    failed[index] = picture.reason
-                    options.refuse(_skipped(source, {index: picture.reason}))
+                    for picture in pictures:
+                        tally.add(picture.header)
+                    floats = floats or pictures[0].header.values == "floats"
+                    chunk += pictures
+                    slices += [(index, len(pictures))] if len(pictures) > 1 else []
                 index += 1
+            if chunk and kind == np.uint16:
+                pixels = np.stack([picture.pixels for picture in chunk])
+                low, high = np.minimum(low, pixels.min(axis=(0, 1, 2))), np.maximum(high, pixels.max(axis=(0, 1, 2)))
             if chunk:
                 writer.append(**{name: np.stack([getattr(picture, name) for picture in chunk]) for name in shapes})
                 aspects += [round(picture.aspect, 5) for picture in chunk]
         skipped = source.skipped + _skipped(source, failed)
         if len(failed) == len(source.entries):
             raise _nothing_usable(options, skipped)
-        options.check(len(source.entries) - len(failed), skipped)
-        facts = {"failed": list(failed.items()), "notes": notes + tally.notes(recipe)}
+        options.check(sum(tally.sizes.values()), skipped)
+        facts = {"failed": list(failed.items()), "notes": notes + tally.notes(recipe), "reading": reading, "slices": slices}
+        if kind == np.uint16:
+            facts |= {"low": low.tolist(), "high": high.tolist(), "floats": floats}
         if recipe.frame is not None:
             facts["aspects"] = aspects
         return writer.commit(prefix + (content or combined.digest()).hex(), facts)
@@ -283,7 +367,8 @@ def _chunks(source: Source) -> Iterator[list[Loaded]]:
     for entry, item in zip(source.entries, source.load(), strict=True):
         chunk.append(item)
         size += entry.size
-        if len(chunk) == CHUNK_ITEMS or size >= CHUNK_BYTES:
+        most = CHUNK_STACKS if entry.name.lower().endswith(STACK_ENDINGS) else CHUNK_ITEMS
+        if len(chunk) >= most or size >= CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0
     if chunk:
@@ -297,6 +382,12 @@ def _workers(source: Source) -> int:
 
 # --- what is said of them ------------------------------------------------------------------------------------------------
 
+KINDS = {1: "grey", 3: "colour"}
+
+
+def _counted(channels: int) -> str:
+    return "1 channel" if channels == 1 else f"{channels} channels"
+
 
 @dataclass
 class Tally:
@@ -305,11 +396,13 @@ class Tally:
     sizes: Counter = field(default_factory=Counter)
     transparent: int = 0
     deep: int = 0
+    more_pages: int = 0
 
     def add(self, header: Header) -> None:
         self.sizes[header.width, header.height] += 1
         self.transparent += header.transparent
         self.deep += header.deep
+        self.more_pages += header.more_pages
 
     def notes(self, recipe: Recipe) -> list[str]:
         total = sum(self.sizes.values())
@@ -319,8 +412,11 @@ class Tally:
             fit_note(self.sizes, recipe),
             smaller and f"{smaller} of {total} images are smaller than {recipe.size} pixels and were enlarged",
             self.transparent and f"{self.transparent} of {total} images have transparency and were composited on white",
-            self.deep and f"{self.deep} of {total} images have more than 8 bits a pixel and were reduced to 8",
-            f"images are read as {'grey (1 channel)' if recipe.channels == 1 else 'colour (3 channels)'}",
+            self.deep
+            and recipe.bits == 8
+            and f"{self.deep} of {total} images have more than 8 bits a pixel and were reduced to 8",
+            self.more_pages and f"{self.more_pages} files have more pages than the first: pip install 'sao[tiff]' to read them",
+            f"images are read as {KINDS.get(recipe.channels, 'images')} ({_counted(recipe.channels)})",
             recipe.frame and f"training sees random crops of the whole images, which are {kept}",
         ]
         return [note for note in notes if note]

@@ -91,7 +91,7 @@ def pictures_of(data: Any, shape: Sequence[int] | None = None, fit: Fit = "crop"
     """
     asked = readable(data)
     channels, size = (None, None) if shape is None else shape[:2]
-    found = asked.read(ReadOptions(asked.name, size=size, channels=channels, fit=fit, use_labels=False, strict=True))
+    found = asked.read(ReadOptions(asked.name, size=size, channels=channels, fit=fit, bits=8, use_labels=False, strict=True))
     if not isinstance(found.samples, Images):
         raise InputError(f"{asked.name} holds rows of numbers where images are expected")
     return np.asarray(found.samples.pixels), found.notes

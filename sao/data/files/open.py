@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sao.data.dataset import Dataset, Images, Samples, Standardiser
+from sao.data.dataset import Dataset, Images, PixelRange, Samples, Standardiser
 from sao.data.files.archives import Shards, TarArchive, ZipArchive
 from sao.data.files.arrays import read_arrays
 from sao.data.files.arrow import TABLE_STARTS, ImageTable, image_column
@@ -24,7 +24,7 @@ from sao.data.files.objects import readable
 from sao.data.files.reading import Found, Readable, ReadOptions, Skipped, Source
 from sao.data.files.tables import listed, read_numbers
 from sao.data.named import NAMES, open_named
-from sao.data.split import HELD_OUT, held_out_rows
+from sao.data.split import HELD_OUT, held_out_samples
 from sao.errors import InputError, printable
 from sao.runtime.code_files import IMPORTED, split
 
@@ -41,6 +41,8 @@ class Opened:
     notes: list[str]
     standardiser: Standardiser | None = None
     labelled: str | None = None  # of a table of labels: how many of the samples it names
+    pixel_range: PixelRange | None = None  # of images of 16 bits, in the units of the data
+    reading: Sequence[str] = ()  # sentences to print in any case, about what could be read in another way
 
 
 def open_data(
@@ -64,6 +66,8 @@ def open_data(
         return open_path(source, size=size, crop=crop, use_labels=labels, held_out=held_out, seed=seed, **options)
     if crop is not None:
         raise InputError(f"data.crop takes crops of whole image files, and {source} holds none: set method.augmentation.crop")
+    if ignored := [name for name in ("channels", "axes", "range") if options.get(name) is not None]:
+        raise InputError(f"data.{ignored[0]} is for files and arrays, and {source} is what it is: leave it out")
     dataset = open_named(source, Path(folder).expanduser(), size, labels, held_out, seed, download)
     here = [f"{source} is the data set of that name; what lies here is ./{source}"] if Path(source).exists() else []
     return Opened(dataset, [], here)
@@ -90,7 +94,7 @@ def open_path(
     samples, splits, notes = found.samples, found.splits, found.notes
     if splits is None:
         count = len(samples.names or ())
-        splits = held_out_rows(count, samples.labels, held_out, seed)
+        splits = held_out_samples(samples.names or (), samples.labels, held_out, seed)
         kind = ", of every class its share" if samples.labels is not None else ""
         notes.append(f"{len(splits[1])} of {count} samples are held out{kind} (seed {seed})")
     else:
@@ -98,7 +102,7 @@ def open_path(
     name = (printable(path.resolve().stem) if isinstance(path, Path) else path.name) or "data"
     if isinstance(samples, Images):
         train, test = samples.select(splits[0]), replace(samples, frames=None).select(splits[1])
-        return Opened(Dataset(name, train, test), found.skipped, notes)
+        return Opened(Dataset(name, train, test), found.skipped, notes, pixel_range=found.pixel_range, reading=found.reading)
     if shape is None:
         standardiser = Standardiser.fit(samples.values[splits[0]], samples.columns, length_scale, seed)
         notes += _standardiser_notes(standardiser, samples.columns, length_scale)
@@ -120,7 +124,7 @@ def open_for_embedding(
     asked = _options(path, shape, standardiser, **options)
     found = _read(path, asked, shape)
     if isinstance(found.samples, Images):
-        return found.samples, found.skipped, found.notes
+        return found.samples, found.skipped, [*found.reading, *found.notes]
     samples = found.samples.scaled(standardiser)
     _check_columns(samples, shape, asked)
     return samples, found.skipped, found.notes
@@ -133,7 +137,7 @@ def _options(
     if shape is not None and len(shape) == 3:
         if shape[1] != shape[2]:
             raise InputError(f"the network expects images of shape {tuple(shape)}, and only square ones can be read")
-        options |= {"size": shape[1], "channels": shape[0]}
+        options |= {"size": shape[1], "channels": shape[0], "bits": 8 if options.get("pixel_range") is None else 16}
     where = printable(str(path)) if isinstance(path, Path) else path.name
     return ReadOptions(where, columns=None if standardiser is None else standardiser.columns, **options)
 

@@ -9,13 +9,18 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from sao.data.dataset import Images, Standardiser, Vectors
+from sao.data.dataset import Images, PixelRange, Standardiser, Vectors
 from sao.data.files.cache import Cache
-from sao.data.files.decode import Failure, Loaded, Recipe
+from sao.data.files.decode import Failure, Loaded, Pages, Recipe
+from sao.data.files.stacks import FULL
 from sao.data.split import Labels
 from sao.errors import InputError, printable
 
 FRAME = 2  # a whole frame is kept at so many times the size: a crop of a quarter of its area then still has all its pixels
+
+FEW_CHANNELS = 16  # a short axis, or as many pages, are taken for channels
+FULL_RANGE = (0.0, float(FULL))
+AXES = "NDHWC"
 
 EMPTY = "there are no samples: give at least one"
 SHOWN = 3  # of the items that could not be used
@@ -92,6 +97,11 @@ class ReadOptions:
     size: int | None = None
     channels: int | None = None
     fit: Fit = "crop"
+    axes: str | None = None  # of arrays, a letter each: N samples, D slices of a volume, H height, W width, C channels
+    pages: Pages = "auto"  # of TIFF stacks
+    range: tuple[float, float] | None = None  # of values of more than 8 bits, in every channel
+    bits: int | None = None  # 8 or 16, as a trained network expects
+    pixel_range: PixelRange | None = None  # that it was trained with
     crop: float | None = None  # with it, whole images are kept beside the squares
     use_labels: bool = True
     strict: bool = False  # an item that cannot be used is an error
@@ -103,8 +113,15 @@ class ReadOptions:
         allowed = [2**k for k in range(3, 9)]
         if self.size is not None and self.size not in allowed:
             raise InputError(f"size {self.size} is not possible: choose one of {', '.join(map(str, allowed))}")
-        if self.channels not in (None, 1, 3):
-            raise InputError(f"channels {self.channels} is not possible: choose 1 (grey) or 3 (colour)")
+        if self.channels is not None and self.channels < 1:
+            raise InputError(f"channels {self.channels} is not possible: give 1 (grey), 3 (colour) or what the data has")
+        if self.axes is not None and not (set("HW") <= set(self.axes) <= set(AXES) and len(set(self.axes)) == len(self.axes)):
+            raise InputError(
+                f'axes "{printable(self.axes)}" are not possible: give a letter for each, such as NHWC, NCHW or NDHW'
+                " (N samples, D slices, C channels, H height, W width)"
+            )
+        if self.range is not None and not -np.inf < self.range[0] < self.range[1] < np.inf:
+            raise InputError(f"range {list(self.range)} is not possible: give the lower value first, such as [0,4095]")
         if self.fit not in ("crop", "pad", "centre"):
             raise InputError(f'fit "{self.fit}" is not known: choose "crop", "pad" or "centre"')
         if self.workers is not None and self.workers < 1:
@@ -114,9 +131,13 @@ class ReadOptions:
     def cache(self) -> Cache:
         return Cache(self.cache_folder)
 
-    def recipe(self, size: int, channels: int) -> Recipe:
+    def recipe(self, size: int, channels: int, bits: int = 8, pages: Pages | None = None) -> Recipe:
         """With what was not asked for."""
-        return Recipe(size, channels, self.fit, FRAME * size if self.crop is not None else None)
+        frame = FRAME * size if self.crop is not None else None
+        span = None if self.pixel_range is None else (self.pixel_range.low, self.pixel_range.high)
+        if span is None and self.range is not None:
+            span = (self.range[:1] * channels, self.range[1:] * channels)
+        return Recipe(size, channels, self.fit, frame, bits, span, pages or self.pages)
 
     def check(self, usable: int, skipped: Sequence[Skipped]) -> None:
         self.refuse(skipped)
@@ -174,6 +195,8 @@ class Found:
     splits: Splits | None
     skipped: list[Skipped]
     notes: list[str]
+    pixel_range: PixelRange | None = None  # of images of 16 bits, in the units of the data
+    reading: Sequence[str] = ()  # sentences about what could be read in another way: a person should see them
 
 
 class Readable(Protocol):

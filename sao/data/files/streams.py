@@ -20,6 +20,7 @@ from PIL import Image
 from sao.data.files.cache import Cache
 from sao.data.files.decode import Failure, Loaded, eight_bits, quiet, read
 from sao.data.files.reading import Entry, Progress, Source
+from sao.data.files.stacks import has_tifffile
 from sao.errors import InputError, printable
 
 KNOWN_BY = 8  # items by which a stream is known again
@@ -66,14 +67,39 @@ def encoded(item: Any) -> Loaded:
         return os.path.realpath(os.path.expanduser(item))
     try:
         with quiet():
-            return _file_of(item if isinstance(item, Image.Image) else _picture_of(item))
+            if isinstance(item, Image.Image):
+                return _file_of(item)
+            values = np.asarray(item.detach().cpu() if type(item).__module__.startswith("torch") else item)
+            return _file_of(_picture_of(values)) if _is_picture(values) else _stack_of(values)
     except (ValueError, TypeError, OSError) as error:
         return Failure(f"not an image: {printable(str(error))[:100]}")
 
 
-def _picture_of(array: Any) -> Image.Image:
+def _is_picture(values: np.ndarray) -> bool:
+    """Grey or colour of 8 bits; all else needs a format that can hold it."""
+    usual = values.ndim != 3 or values.shape[2] in (1, 3, 4) or values.shape[0] in (1, 3, 4)
+    return usual and not (values.dtype == np.uint16 and values.size and values.max() > 255)
+
+
+def _stack_of(values: np.ndarray) -> bytes:
+    """(h, w), (h, w, c) or (c, h, w) of any number of channels: one page of TIFF, on which they are planes."""
+    if not has_tifffile():
+        raise ValueError(f"{values.dtype} {values.shape} needs tifffile: pip install 'sao[tiff]'")
+    import tifffile
+
+    if values.dtype.kind not in "iuf" or values.ndim not in (2, 3):
+        raise ValueError(f"got {values.dtype} {values.shape}")
+    stream = io.BytesIO()
+    if values.ndim == 3 and values.shape[2] < min(values.shape[:2]):
+        values = np.moveaxis(values, 2, 0)
+    planes = {"planarconfig": "separate"} if values.ndim == 3 and len(values) > 1 else {}
+    values = values.astype(np.float32) if values.dtype == np.float64 else values
+    tifffile.imwrite(stream, np.ascontiguousarray(values), photometric="minisblack", metadata=None, **planes)  # pyright: ignore
+    return stream.getvalue()
+
+
+def _picture_of(values: np.ndarray) -> Image.Image:
     """(h, w), (h, w, c) or (c, h, w): uint8, or floating-point numbers from 0 to 1."""
-    values = np.asarray(array.detach().cpu() if type(array).__module__.startswith("torch") else array)
     if values.ndim == 3 and values.shape[2] not in (1, 3, 4) and values.shape[0] in (1, 3, 4):
         values = values.transpose(1, 2, 0)
     if values.ndim not in (2, 3) or values.dtype.kind not in "biuf":
