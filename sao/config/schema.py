@@ -6,11 +6,7 @@ from typing import Annotated, Any, Literal, Self, Union
 
 import torch
 import yaml
-<<<<<<< HEAD
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
-=======
-from pydantic import AfterValidator, Field, ValidationError, model_validator
->>>>>>> channels
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from sao.config import outside
 from sao.config import overrides as dotted

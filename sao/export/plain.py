@@ -19,20 +19,15 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-<<<<<<< HEAD
 from sao.core.agreement import difference
+from sao.data.dataset import PixelRange
 from sao.errors import InputError
 from sao.export.check import TOLERANCE
-from sao.export.plain_source import FOR_GENERATOR, FOR_IMAGES, FOR_ROWS, HEAD, TAIL
-from sao.export.whole import Scale, Whole
+from sao.export.plain_source import FOR_DEEP_IMAGES, FOR_GENERATOR, FOR_IMAGES, FOR_ROWS, HEAD, TAIL
+from sao.export.whole import OfImages, Scale, ToImages, Whole
 from sao.networks.base import Encoder
 from sao.networks.cpu import portable
 from sao.networks.vit import VisionTransformer
-=======
-from sao.data.dataset import PixelRange
-from sao.export.plain_source import FOR_DEEP_IMAGES, FOR_GENERATOR, FOR_IMAGES, FOR_ROWS, HEAD, TAIL
-from sao.export.whole import OfImages, Scale, ToImages, Whole
->>>>>>> channels
 
 POOLS = ("aten.mean.dim", "aten.sum.dim_IntList", "aten.select.int", "aten.flatten.using_ints")  # the last step of encoders
 
@@ -185,16 +180,12 @@ def _source(
     features = math.prod(_output(program).meta["val"].shape[1:])
     if whole.input_name == "images":
         height, width, channels = shape
-<<<<<<< HEAD
         facts |= {"maps": _feature_info(maps, height), "as_map": _as_map(maps)}
-        return (HEAD + FOR_IMAGES + TAIL).format(**facts, shape=(channels, height, width), features=features, name="Encoder")
-=======
         facts |= {"shape": (channels, height, width), "features": features, "name": "Encoder"}
         if (known := _range_of(whole)) is None:
             return (HEAD + FOR_IMAGES + TAIL).format(**facts)
         factor = [2 / width for width in known.widths]
         return (HEAD + FOR_DEEP_IMAGES + TAIL).format(**facts, low=list(known.low), factor=factor)
->>>>>>> channels
     before = "rows" if scale is None else "(rows.double()[:, w['scale_kept']] - w['scale_mean']) / w['scale_std'] * FACTOR"
     factor = 1.0 if scale is None else scale.factor
     return (HEAD + FOR_ROWS + TAIL).format(
