@@ -14,6 +14,7 @@ from sao.cli.main import main
 from sao.evaluation.comparison import over_seeds
 from sao.evaluation.evaluator import Plan
 from sao.evaluation.result import Metric, as_grid
+from sao.sweeps.grid import grid_of
 from sao.training.run_folder import Run
 
 WORDS = tiny.words(method="vicreg", train__steps=4, log__evaluate_minutes=1)
@@ -184,6 +185,16 @@ def test_a_dry_run_prices_the_grid_and_writes_nothing(tmp_path, capsys):
     assert said.count("a run, 1 to do") == 4
     assert "covariance=1,jitter=null: 4 steps of " in said
     assert not (tmp_path / "swept").exists()
+
+
+def test_no_two_runs_share_a_folder_whatever_the_values_are():
+    grid = grid_of("conf/own.yaml", ["data.source=a/b,a b,a_b", "encoder.widths=[4, 8],[4,16]"], [0], {})
+    names = [grid.run_name(combination, 0) for combination in grid.combinations()]
+    assert len(set(names)) == 6
+    assert not any("/" in name or " " in name for name in names)
+    assert grid_of("conf/own.yaml", [], [0, 1], {}).run_name({}, 1) == "own,seed=1"
+    same = grid_of("own", ["data.size=8,16", "method.size=1,2"], [0], {})
+    assert same.run_name({"data.size": "8", "method.size": "1"}, 0) == "data.size=8,method.size=1,seed=0"
 
 
 def test_the_test_over_seeds_is_students():

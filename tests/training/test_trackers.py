@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from sao.cli.main import main
 from sao.config import load, load_preset
 from sao.errors import InputError
-from sao.training import trackers
+from sao.training import trackers, trainer
 from sao.training.run_folder import Run
 
 WORDS = tiny.words(method="vicreg", log__evaluate_every=6)
@@ -242,3 +242,16 @@ def test_a_state_file_of_a_stranger_is_not_believed(tmp_path):
     for text in ("[]", "{", '{"wandb": 3, "seen": {"a": "b"}}', '{"seen": 4}'):
         (tmp_path / trackers.STATE).write_text(text)
         assert trackers.read_state(tmp_path) in ({}, {"seen": {}})
+
+
+def test_the_first_process_alone_logs(tmp_path, monkeypatch):
+    config = tiny.config(method="random", log__to="tensorboard,mlflow")
+    run, learner = tiny.trained(tmp_path / "run", tiny.few(), method="random", train__steps=1)
+    before = run.metrics.read_text()
+    monkeypatch.setattr("sao.core.distributed.is_main", lambda: False)
+    with trainer._writing(run, config, run.facts, learner, 1) as log:
+        log.row(2, {"network/spread": 1.0})
+        log.final(2, {"svm": 1.0})
+    assert run.metrics.read_text() == before
+    assert not (run.folder / "tensorboard").exists()
+    assert not (tmp_path / "mlruns").exists()
