@@ -5,6 +5,7 @@ import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,8 @@ SEEDS = [
 def stack_bytes() -> list[bytes]:
     """A TIFF of several pages, one of several channels, and DICOM files of a scanner."""
     values, found = np.random.default_rng(0).integers(0, 4096, (4, 20, 24)).astype(np.uint16), []
-    for how in ({}, {"planarconfig": "separate"}, {"compression": "zlib"}):
+    ways: list[dict[str, Any]] = [{}, {"planarconfig": "separate"}, {"compression": "zlib"}]
+    for how in ways:
         stream = io.BytesIO()
         tifffile.imwrite(stream, values, photometric="minisblack", metadata=None, **how)
         found.append(stream.getvalue())

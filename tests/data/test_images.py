@@ -227,7 +227,8 @@ def test_transparency_and_depth_are_said(tmp_path):
     for i in range(10):
         Image.new("RGBA", (8, 8), (i, 2, 3, 4)).save(tmp_path / f"{i}.png")
         deep(i, np.uint16).save(tmp_path / f"deep{i}.png")
-    notes = " | ".join(open_path(tmp_path, cache_folder=tmp_path / "cache").notes)
+    opened = open_path(tmp_path, cache_folder=tmp_path / "cache")
+    notes = " | ".join([*opened.notes, *opened.reading])
     assert "10 of 20 images have transparency and were composited on white" in notes
     assert "10 of 20 images have more than 8 bits" in notes
 

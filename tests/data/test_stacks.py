@@ -13,7 +13,7 @@ from PIL import Image
 from pydicom.data import get_testdata_file
 from pydicom.dataset import FileMetaDataset
 from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
-from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, JPEGLSLossless
+from pydicom.uid import UID, CTImageStorage, ExplicitVRLittleEndian, JPEGLSLossless
 
 from sao.data.dataset import Images, PixelRange
 from sao.data.files import stacks
@@ -124,7 +124,7 @@ def test_bytes_stay_with_pillow_and_numbers_of_several_kinds_are_reduced(tmp_pat
     opened, train = opened_folder(folder)
     assert train.shape == (3, 16, 16)
     assert train.pixels.dtype == np.uint8
-    assert any("1 of 11 images have more than 8 bits" in note for note in opened.notes)
+    assert any("1 of 11 images have more than 8 bits" in note for note in opened.reading)
 
 
 def test_colours_of_sixteen_bits_keep_them(tmp_path):
@@ -265,7 +265,7 @@ def dicom(frames: np.ndarray, **tags) -> bytes:
     found.file_meta = FileMetaDataset()
     found.file_meta.TransferSyntaxUID = tags.pop("syntax", ExplicitVRLittleEndian)
     found.file_meta.MediaStorageSOPClassUID = found.SOPClassUID = CTImageStorage
-    found.file_meta.MediaStorageSOPInstanceUID = found.SOPInstanceUID = "1.2.3"
+    found.file_meta.MediaStorageSOPInstanceUID = found.SOPInstanceUID = UID("1.2.3")
     found.Rows, found.Columns = frames.shape[-2:]
     found.SamplesPerPixel, found.PhotometricInterpretation = 1, "MONOCHROME2"
     found.BitsAllocated, found.BitsStored, found.HighBit, found.PixelRepresentation = 16, 12, 11, 0

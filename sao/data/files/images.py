@@ -327,7 +327,12 @@ def _decode_all(source: Source, options: ReadOptions, prefix: str, content: byte
         if len(failed) == len(source.entries):
             raise _nothing_usable(options, skipped)
         options.check(sum(tally.sizes.values()), skipped)
-        facts = {"failed": list(failed.items()), "notes": notes + tally.notes(recipe), "reading": reading, "slices": slices}
+        facts = {
+            "failed": list(failed.items()),
+            "notes": notes + tally.notes(recipe),
+            "reading": reading + tally.reading(recipe),
+            "slices": slices,
+        }
         if kind == np.uint16:
             facts |= {"low": low.tolist(), "high": high.tolist(), "floats": floats}
         if recipe.frame is not None:
@@ -404,6 +409,13 @@ class Tally:
         self.deep += header.deep
         self.more_pages += header.more_pages
 
+    def reading(self, recipe: Recipe) -> list[str]:
+        """What is lost where only some files have more than 8 bits, or a network was trained on 8."""
+        if not self.deep or recipe.bits > 8:
+            return []
+        total = sum(self.sizes.values())
+        return [f"{self.deep} of {total} images have more than 8 bits a pixel and were reduced to 8"]
+
     def notes(self, recipe: Recipe) -> list[str]:
         total = sum(self.sizes.values())
         smaller = sum(count for (width, height), count in self.sizes.items() if min(width, height) < recipe.size)
@@ -412,9 +424,6 @@ class Tally:
             fit_note(self.sizes, recipe),
             smaller and f"{smaller} of {total} images are smaller than {recipe.size} pixels and were enlarged",
             self.transparent and f"{self.transparent} of {total} images have transparency and were composited on white",
-            self.deep
-            and recipe.bits == 8
-            and f"{self.deep} of {total} images have more than 8 bits a pixel and were reduced to 8",
             self.more_pages and f"{self.more_pages} files have more pages than the first: pip install 'sao[tiff]' to read them",
             f"images are read as {KINDS.get(recipe.channels, 'images')} ({_counted(recipe.channels)})",
             recipe.frame and f"training sees random crops of the whole images, which are {kept}",

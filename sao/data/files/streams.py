@@ -69,10 +69,14 @@ def encoded(item: Any) -> Loaded:
         with quiet():
             if isinstance(item, Image.Image):
                 return _file_of(item)
-            values = np.asarray(item.detach().cpu() if type(item).__module__.startswith("torch") else item)
+            values = _array_of(item)
             return _file_of(_picture_of(values)) if _is_picture(values) else _stack_of(values)
     except (ValueError, TypeError, OSError) as error:
         return Failure(f"not an image: {printable(str(error))[:100]}")
+
+
+def _array_of(item: Any) -> np.ndarray:
+    return np.asarray(item.detach().cpu() if type(item).__module__.startswith("torch") else item)
 
 
 def _is_picture(values: np.ndarray) -> bool:
