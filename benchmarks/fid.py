@@ -12,6 +12,7 @@ import time
 import numpy as np
 import torch
 
+from sao.data.dataset import Images
 from sao.data.files.open import open_path
 from sao.evaluation.extractors import extractor
 from sao.evaluation.generation import frechet_in_features, kernel_distance
@@ -27,7 +28,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     network, start = extractor(), time.perf_counter()
     dataset = open_path(arguments.file).dataset
-    subsets = [_subset(part.pixels) for part in (dataset.train, dataset.test)]
+    subsets = [_subset(part.pixels) for part in (dataset.train, dataset.test) if isinstance(part, Images)]
     train, test = (network(images)[0] for images in subsets)
     found = frechet_in_features("inception", train, test, by_fidelity=True).value
     print(f"FID {found:.4f}, expected {EXPECTED:.4f}; KID {kernel_distance(train, test).value:.6f}")

@@ -165,6 +165,7 @@ def test_extractor_is_independent_of_batch_and_replicates_grey():
     torch.testing.assert_close(network(grey, batch=2)[0], features, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(network(grey.repeat(3, axis=3))[0], features, atol=1e-4, rtol=1e-4)
     assert features.shape == (7, 1280)
+    assert logits is not None
     assert logits.shape == (7, 1000)
 
 
@@ -174,6 +175,7 @@ def test_efficientnet_knows_what_it_sees():
 
     flower = load_sample_image("flower.jpg")[None, :, 100:527]
     _, logits = extractor(size=224)(flower)
+    assert logits is not None
     assert 985 in logits[0].topk(3).indices.tolist()  # ImageNet's daisy
 
 

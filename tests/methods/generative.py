@@ -21,9 +21,9 @@ GENERATOR = {"learning_rate": 2e-3, "betas": (0.6, 0.95), "weight_decay": 0.1}
 def built(shape: tuple[int, ...], samples: int, batch: int, encoder: dict[str, Any] | None = None, **method: Any) -> Method:
     """The product in float64, away from where weights begin."""
     values: dict[str, Any] = {"seed": SEED, "method": method, "train": {"batch": batch}}
-    method = build(values | ({} if encoder is None else {"encoder": encoder})).build_method(shape, samples, None).double()
-    unsettle(method)
-    return method
+    found = build(values | ({} if encoder is None else {"encoder": encoder})).build_method(shape, samples, None).double()
+    unsettle(found)
+    return found
 
 
 @dataclass
