@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -213,24 +214,26 @@ def loaded(folder: Path) -> Any:
     return module.load()
 
 
-def own_maps(model: sao.Model) -> list[torch.Tensor]:
-    """What the blocks of the run's own encoder give for the images, in `sao` itself."""
-    method = model.method_for("backbone")
-    (encoder,) = (part for name, part in method.named_modules() if isinstance(part, Encoder) and "ema" in name)
-    blocks = encoder.blocks if isinstance(encoder, VisionTransformer) else encoder.blocks_of_maps()
-    maps: list[torch.Tensor] = []
-    hooks = [block.register_forward_hook(lambda _block, _inputs, output: maps.append(output)) for block in blocks]
+def outputs_of(blocks: Iterable[nn.Module], model: sao.Model) -> list[torch.Tensor]:
+    """What blocks of the run's own encoder give for the images, in `sao` itself."""
+    found: list[torch.Tensor] = []
+
+    def keep(_block: nn.Module, _inputs: tuple, output: torch.Tensor) -> None:
+        found.append(output)
+
+    hooks = [block.register_forward_hook(keep) for block in blocks]
     model.embed(images())
     for hook in hooks:
         hook.remove()
-    return maps
+    return found
 
 
 def test_intermediates_are_the_maps_of_every_stage(run, tmp_path):
     model = sao.load(run, device="cpu")
     write(tmp_path / "plain", whole_encoder(model), images(), "An encoder.")
     encoder, pixels = loaded(tmp_path / "plain"), torch.from_numpy(images())
-    maps = own_maps(model)
+    (network,) = (p for name, p in model.method_for("backbone").named_modules() if isinstance(p, Encoder) and "ema" in name)
+    maps = outputs_of(network.blocks_of_maps(), model)
     assert [one["num_chs"] for one in encoder.feature_info] == [one.shape[1] for one in maps] == [4, 8]
     assert [one["reduction"] for one in encoder.feature_info] == [8 // one.shape[2] for one in maps]
     last, found = encoder.forward_intermediates(pixels)
@@ -274,15 +277,11 @@ def test_timm_takes_the_encoder_for_one_of_its_own(run, tmp_path):
 
 
 def test_intermediates_of_a_transformer_are_its_tokens_as_maps(tmp_path):
-    model = sao.load(run_of(tmp_path / "run", **ENCODERS["vit"]), device="cpu")
+    model = sao.load(run_of(tmp_path / "run", method="mae"), device="cpu")
     write(tmp_path / "plain", whole_encoder(model), images(), "An encoder.")
     method = model.method_for("backbone")
     (vit,) = (part for part in method.modules() if isinstance(part, VisionTransformer))
-    tokens: list[torch.Tensor] = []
-    hooks = [block.register_forward_hook(lambda _block, _inputs, output: tokens.append(output)) for block in vit.blocks]
-    model.embed(images())
-    for hook in hooks:
-        hook.remove()
+    tokens = outputs_of(vit.blocks, model)
     found = loaded(tmp_path / "plain").forward_intermediates(torch.from_numpy(images()), intermediates_only=True)
     assert len(found) == len(tokens) > 0
     for given, expected in zip(found, tokens, strict=True):

@@ -1,5 +1,6 @@
 """Libraries of the baselines: what is imported before them, and what is taken from them."""
 
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -51,3 +52,13 @@ def test_a_block_of_the_transformer_is_the_published_one():
     for norm in (layers["norm1"], layers["norm2"]):
         assert isinstance(norm, nn.LayerNorm)
         assert norm.eps == 1e-6
+
+
+@pytest.mark.slow
+def test_timm_imports_after_one_line():
+    """In a process that has imported nothing yet, with whatever torchvision is installed."""
+    pytest.importorskip("timm")
+    done = subprocess.run(
+        [sys.executable, "-c", "import sao.runtime.with_torchvision\nimport timm"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
