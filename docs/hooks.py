@@ -32,9 +32,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
     name = page.file.src_uri
-    if name == "options.md":
+    if name == "commands.md":
         if OPTIONS not in markdown:
-            raise PluginError(f"docs/options.md has no line {OPTIONS}")
+            raise PluginError(f"docs/commands.md has no line {OPTIONS}")
         markdown = markdown.replace(OPTIONS, "\n".join(option_tables()))
     markdown = re.sub(r"\[([^\]]+)\]\([^)\s]+\.py\)", r"\1", markdown)  # source files are not on the site
     return re.sub(r"(?<=\]\()([^)\s:]+)(?=[)\s])", lambda link: moved(link[1], name), markdown)
@@ -62,11 +62,11 @@ def option_tables() -> Iterator[str]:
         if group in ("method", "encoder"):
             continue
         of_group = [row for row in rows if row[0] == group or row[0].startswith(f"{group}.")]
-        yield from _table(f"## {group}", field.description or "", of_group)
+        yield from _table(f"### {group}", field.description or "", of_group)
     for kind, members in (("method", METHODS), ("encoder", ENCODERS)):
         for name, member in members.items():
             first = (member.__doc__ or "").strip().splitlines()[0]
-            yield from _table(f"## --{kind} {name}", first, list(option_lines(member, f"{kind}.")))
+            yield from _table(f"### --{kind} {name}", first, list(option_lines(member, f"{kind}.")))
 
 
 def _table(heading: str, meaning: str, rows: list[tuple[str, str, str]]) -> Iterator[str]:

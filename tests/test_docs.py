@@ -92,6 +92,10 @@ def sources() -> set[str]:
     return {f"{path.parent.name}.{path.stem}" for path in (ROOT / "sao").rglob("*.py")}
 
 
+def test_there_are_at_most_twelve_pages():
+    assert len(list((ROOT / "docs").glob("*.md"))) <= 12
+
+
 def test_every_command_has_its_line():
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     for command in subcommands():

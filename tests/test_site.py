@@ -100,7 +100,7 @@ def test_every_page_is_in_the_navigation():
 
 
 def test_every_option_is_on_its_page():
-    assert hooks.OPTIONS in (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    assert hooks.OPTIONS in (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     rows = set(re.findall(r"(?m)^\| `([a-z0-9_.]+)` \|", "\n".join(hooks.option_tables())))
     missing = {
         name for name in every_option(Config) if name not in rows and not any(row.startswith(f"{name}.") for row in rows)
@@ -116,7 +116,7 @@ def test_public_names_have_docstrings():
 
 @pytest.mark.slow
 def test_options_and_docstrings_are_shown(site):
-    assert "<code>method.distance</code>" in (site / "options.html").read_text(encoding="utf-8")
+    assert "<code>method.distance</code>" in (site / "commands.html").read_text(encoding="utf-8")
     text = (site / "extending.html").read_text(encoding="utf-8")
     for name in ("sao.api.load", "sao.api.train", "sao.estimator.StructuralEmbedding", "sao.core.objectives.jensen_shannon"):
         assert f'id="{name}"' in text, name
