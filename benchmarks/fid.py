@@ -12,7 +12,7 @@ import time
 import numpy as np
 import torch
 
-from sao.data.dataset import Images
+from sao.data.dataset import Images, Rows
 from sao.data.files.open import open_path
 from sao.evaluation.extractors import extractor
 from sao.evaluation.generation import frechet_in_features, kernel_distance
@@ -35,8 +35,8 @@ def main() -> None:
     print(f"{time.perf_counter() - start:.0f} s, {arguments.threads} threads, {platform.processor() or platform.machine()}")
 
 
-def _subset(pixels: np.ndarray) -> np.ndarray:
-    return pixels[np.random.RandomState(2020).choice(len(pixels), 5000, replace=False)]
+def _subset(pixels: Rows) -> np.ndarray:
+    return np.asarray(pixels[np.random.RandomState(2020).choice(len(pixels), 5000, replace=False)])
 
 
 if __name__ == "__main__":

@@ -243,7 +243,8 @@ def test_minutes_choose_the_number_of_steps_and_what_follows_from_it():
     usual = choose_options_and_time(own, dataset, set())[0]
     assert short.steps_for(40) < long.steps_for(40) / 20
     assert long.log.checkpoint_every != short.log.checkpoint_every
-    assert long.method == usual.method.model_copy(update={"ema_decay": long.method.ema_decay})
+    differing = {name for name, value in long.method if value != getattr(usual.method, name)}
+    assert differing <= {"ema_decay"}
     reason = choose_options_and_time(own, dataset, set(), minutes=5)[1][-1]
     assert "fit into 5 minutes" in reason
 
