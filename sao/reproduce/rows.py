@@ -18,7 +18,7 @@ Scale = Literal["cpu", "paper"]
 # same_run: that of the row it needs
 Kind = Literal["trained", "same_run", "reference", "untrained", "raw", "pca", "patches", "rival"]
 REFERENCE = "supervised"
-WIRING = " (wiring check)"  # in the title of a row that cannot learn much in minutes: its pieces fit together, no more
+WIRING = " (check that the code runs)"  # in the title of a row that cannot learn much in minutes
 DEFAULT = Config().method.name  # of a row that names no method
 
 

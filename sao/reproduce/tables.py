@@ -161,7 +161,7 @@ def table3(scale: Scale) -> Table:
 
 # --- Table 4: what each part of the objectives is worth, for the representation and for the generator ----------------------
 
-# Narrow, with p and the EMA of the generator as quick as so few images ask for: minutes, which check the wiring.
+# Narrow, with p and the EMA of the generator as quick as so few images ask for: minutes, which check that the code runs.
 STYLEGAN2_CPU = {
     "train.steps": "300",
     "method.width": "32",
@@ -216,7 +216,7 @@ def table4(scale: Scale) -> Table:
         "Every other row is trained with flips and crops, as in the paper."
         if scale == "paper"
         else "No other row is trained with augmentation (the paper's are, with flips and crops). StyleGAN2-ADA is narrow "
-        "here: after so few steps a check of the wiring.",
+        "here: after so few steps a check that the code runs.",
     )
     if scale == "paper":
         return Table("table4", scale, title, rows, PAPER_PRESETS, ("cifar10",), notes)
@@ -294,7 +294,5 @@ def table5(scale: Scale) -> Table:
     if scale == "paper":
         own = "imagenet100 is read from a folder of that name (train/CLASS/*, val/CLASS/*) where the command is given."
         return Table("table5", scale, title, rows, {"imagenet100": "imagenet100"}, ("imagenet100",), (*notes, own))
-    small = (
-        "After minutes at this size BigBiGAN and GenRep check the wiring: GenRep cannot learn more than the generator shows."
-    )
+    small = "In minutes BigBiGAN and GenRep only check that the code runs: GenRep cannot learn more than the generator shows."
     return Table("table5", scale, title, rows, CPU_PRESETS, ("fashion_mnist", "cifar10"), (*notes, small))

@@ -175,7 +175,7 @@ def test_stylegan2_has_its_row_and_the_settings_of_its_authors():
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 def test_rows_that_minutes_do_not_suffice_for_are_marked(scale):
     rows = [row for table in (table3, table4, table5) for row in table(scale).rows]
-    marked = {row.name for row in rows if row.title.endswith("(wiring check)")}
+    marked = {row.name for row in rows if row.title.endswith("(check that the code runs)")}
     assert marked == ({"stylegan2", "bigbigan", "genrep", "genrep-views"} if scale == "cpu" else set())
 
 

@@ -48,7 +48,7 @@ def test_rows_have_their_numbers(made):
         assert {"kmeans", "svm"} <= line["metrics"].keys()
         assert not any(key.endswith("_classifier") for key in line["metrics"]), "images are judged in Table 4"
         assert ("parameters_encoder" in line["metrics"]) == (name not in ("raw", "patches", "untrained"))
-        assert line["title"].endswith("(wiring check)") == (name in ("mae", "ddpm"))
+        assert line["title"].endswith("(check that the code runs)") == (name in ("mae", "ddpm"))
     same = {name: found[name]["metrics"]["parameters_encoder"]["mean"] for name in FIGURE1}
     assert len(set(same.values())) == 1, "one backbone for all"
     assert "_classifier" not in (made / "table1.md").read_text()
