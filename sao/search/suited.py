@@ -1,4 +1,4 @@
-"""Which model of the box suits images that nothing was trained on, and features for those that none suits."""
+"""Which model that comes with sao suits images that nothing was trained on, and features for those that none suits."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Which model of the box is chosen for which images."""
+"""Which model that comes with sao is chosen for which images."""
 
 import numpy as np
 import pytest
