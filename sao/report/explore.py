@@ -41,7 +41,7 @@ class Opened:
 
 
 def open_folder(path: str, model: str | None, progress: Progress, report: Callable[[str], None]) -> Opened:
-    """With a model's features: the one that is named, or else the one that comes with sao and suits; patches where none does."""
+    """With a model's features: the one that is named, or else one that comes with sao and suits; patches where none does."""
     where = printable(path)
     source = source_or_kind(Path(path), Cache().folder)
     if not isinstance(source, Source):
