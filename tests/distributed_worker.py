@@ -233,8 +233,8 @@ def _facts() -> dict[str, Any]:
     counts = {}
     for name in ("jsd", "simclr", "byol", "supervised", "micro-batches"):
         with counted() as counter:
-            method, batches, config = prepared(name)
-            method.step(_batch(method, batches, config, 0), 0)
+            stepped, batches, config = prepared(name)
+            stepped.step(_batch(stepped, batches, config, 0), 0)
         counts[name] = dict(counter)
     device, sizes = torch.device("cpu"), (len(data.test), 1)
     parts = [data.test.select(torch.arange(size).numpy()) for size in sizes]

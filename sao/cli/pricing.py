@@ -7,7 +7,7 @@ import numpy as np
 
 from sao.config import Config
 from sao.config.auto import choose_options, choose_options_and_time
-from sao.data.dataset import Dataset, Frames, Images
+from sao.data.dataset import Dataset, Frames, Images, SelectedRows
 from sao.data.files.open import Opened
 from sao.data.files.reading import FRAME, skipped_said
 from sao.data.named import resized
@@ -32,6 +32,7 @@ KNOWN = {
     "fashion_mnist": (60_000, 28, 1, 10_000, 10),
 }
 SIZES = (32, 64)  # of images that are priced where nobody gave one
+RESIZED = 256  # images that are resized for it
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,15 @@ class Price:
 
 def price_run(config: Config, automatic: Set[str] | None = None, minutes: float | None = None) -> None:
     """Print what `sao train` would print before it begins, then the price."""
-    config = with_other_runs(config)
+    config = asked = with_other_runs(config)
     data = _data(config)
     reasons: list[str] = []
     if automatic is not None and data.at_hand:
-        asked, dataset = config, data.opened.dataset
+        dataset = data.opened.dataset
         if minutes is None:
             config, reasons = choose_options(asked, dataset.train, automatic)
         else:
             config, reasons, _ = choose_options_and_time(asked, dataset, automatic, minutes)
-        reasons += _sizes(asked, dataset, automatic, minutes)
     for sentence in (*data.opened.notes, *reasons):
         print(sentence)
     if data.opened.skipped:
@@ -96,17 +96,23 @@ def price_run(config: Config, automatic: Set[str] | None = None, minutes: float 
     print(f"memory      {_memory(config, price)}")
     disk = price.checkpoint * (config.log.keep + 1)
     print(f"disk        {disk / 1e9:.2f} GB for {config.log.keep} checkpoints and the one being written")
+    if automatic is not None and data.at_hand:  # last: larger images would count as the memory of this run
+        for sentence in _sizes(asked, data.opened.dataset, automatic, minutes):
+            print(sentence)
 
 
 def _sizes(config: Config, dataset: Dataset, given: Set[str], minutes: float | None) -> list[str]:
     """What other sizes of the images would cost, where the size was not given."""
-    if "data.size" in given or not isinstance(dataset.train, Images):
+    train, told = dataset.train, []
+    if "data.size" in given or not isinstance(train, Images) or train.levels is not None:
         return []
-    told = []
-    for size in [size for size in SIZES if size != dataset.train.shape[1]]:
-        other = resized(dataset, size)
-        chosen, _, times = choose_options_and_time(config, other, given, minutes)
-        told.append(f"--data.size {size}: {chosen.steps_for(len(other.train))} steps of {chosen.train.batch}, {times[0]}")
+    some = Images(train.pixels[: min(RESIZED, len(train))])
+    for size in [size for size in SIZES if size != train.shape[1]]:
+        few = resized(Dataset(dataset.name, some, some), size).train
+        assert isinstance(few, Images)
+        other = Images(SelectedRows(np.asarray(few.pixels), np.arange(len(train)) % len(few)))  # as many as there are
+        chosen, _, times = choose_options_and_time(config, Dataset(dataset.name, other, few), given, minutes)
+        told.append(f"--data.size {size}: {chosen.steps_for(len(other))} steps of {chosen.train.batch}, {times[0]}")
     return told
 
 

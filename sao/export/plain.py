@@ -149,6 +149,8 @@ def _check_maps(whole: Whole, module: Any, maps: list[Map]) -> None:
     finally:
         for hook in hooks:
             hook.remove()
+    if not all(torch.isfinite(tensor).all() for tensor in caught.values()):
+        return  # the features are not finite either, and the check of the whole file says so
     found: list[Tensor] = []
     module._network(inputs, found, None)
     apart = max(difference(caught[one.block], tensor) for one, tensor in zip(maps, found, strict=True))

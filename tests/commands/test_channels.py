@@ -1,7 +1,7 @@
 """All commands on images of five channels and 16 bits, of volumes and of DICOM files, on runs of two real steps."""
 
+import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -121,14 +121,13 @@ def test_exported_encoders_take_the_units_of_the_data(run, name, tmp_path, capsy
     assert main(["export", str(run), "-o", str(tmp_path / name)]) == 0
     assert "images (nx8x8x5, float32)" in capsys.readouterr().out
     if name == "plain":
-        sys.path.insert(0, str(tmp_path / name))
-        try:
-            files = [path for path in (tmp_path / name).iterdir() if path.suffix == ".py"]
-            module = __import__(files[0].stem)
-            features = module.load()(torch.from_numpy(satellite().astype(np.float32))).detach().numpy()
-        finally:
-            sys.path.pop(0)
-            sys.modules.pop(files[0].stem, None)
+        (file,) = (path for path in (tmp_path / name).iterdir() if path.suffix == ".py")
+        spec = importlib.util.spec_from_file_location("exported", file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        features = module.load()(torch.from_numpy(satellite().astype(np.float32))).detach().numpy()
         np.testing.assert_allclose(features, sao.load(run).embed(satellite()), atol=1e-4)
 
 
