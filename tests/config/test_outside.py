@@ -53,11 +53,12 @@ def test_a_run_is_used_with_the_file_that_a_person_names(trained, tmp_path, caps
 def test_a_run_imports_nothing_by_itself(trained, tmp_path, capsys, monkeypatch):
     """Not even a file of the right name in the current folder or in the run's own."""
     monkeypatch.chdir(trained)
+    before = {name for name in sys.modules if name.startswith("sao_code_")}  # of tests that ran earlier
     said = tiny.refused(capsys, "embed", "run", "digits", "-o", tmp_path / "f.npz")
     assert "needs mine.py:Options (method scaled): add --code PATH/mine.py" in said
     with pytest.raises(InputError, match=r"sao\.register\(Options\)"):
         sao.load("run")
-    assert not any(name.startswith("sao_code_") for name in sys.modules if name != "sao_code_mine")
+    assert {name for name in sys.modules if name.startswith("sao_code_")} == before
     assert "scaled" not in METHODS
 
 
