@@ -11,6 +11,7 @@ import numpy as np
 
 from sao import __version__
 from sao.data.dataset import Dataset, Images
+from sao.data.files.objects import IN_MEMORY
 from sao.evaluation.suite import CLUSTERS_WITHOUT_LABELS
 from sao.report import history
 from sao.report.copies import duplicates, memorisation
@@ -183,8 +184,10 @@ def _of_data(
     drawn = generated_points(model, points, centres, min(limits.generated, len(gallery)), limits.seconds, seed)
     say("Jacobian norms")
     norms = jacobian_norms(model, gallery, limits.seconds, seed)
-    config = shown.run.with_data_found(model.config)
-    originals = Originals.of(config.data.source, config.data.fit) if isinstance(gallery.parts[0], Images) else None
+    originals = None
+    if isinstance(gallery.parts[0], Images) and model.config.data.source != IN_MEMORY:  # which has no files
+        config = shown.run.with_data_found(model.config)
+        originals = Originals.of(config.data.source, config.data.fit)
     return _of_points(points, drawn, norms, originals, sheets, room, limits, say), points
 
 

@@ -211,3 +211,11 @@ def test_photographs_are_embedded_by_all_layers_unless_another_feature_is_named(
     np.testing.assert_array_equal(model.embed(pixels), model.embed(pixels, "layers"))
     assert model.embed(pixels, "backbone").shape[1] < model.embed(pixels).shape[1]
     np.testing.assert_allclose(estimator.transform(pixels), model.embed(pixels), atol=1e-5)
+
+
+def test_images_in_memory_have_a_report_too(tmp_path, capsys):
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 8, 8, 1), np.uint8)
+    options = {"train.batch": 8, "encoder.widths": [4, 8], "method.generator.width": 4, "log.evaluate_minutes": 1e-9}
+    sao.train(pixels, tmp_path / "run", steps=1, options=options)
+    assert "was not made" not in capsys.readouterr().err
+    assert (tmp_path / "run/report.html").is_file()
