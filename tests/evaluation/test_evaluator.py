@@ -26,7 +26,7 @@ from sao.evaluation.evaluator import (
     representations,
     weights_used,
 )
-from sao.evaluation.extract import extract, raw_inputs
+from sao.evaluation.extract import raw_inputs
 from sao.evaluation.patches import SECONDS
 from sao.evaluation.result import as_grid
 from sao.runtime.interrupt import interruptible
@@ -232,17 +232,3 @@ def test_stages_are_told_now_and_then(capsys):
     quiet("raw: svm, C = 0.01")
     quiet.end()
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(("size", "chunks"), [(8, [50]), (128, [16, 16, 16, 2])])
-def test_large_images_pass_in_smaller_chunks_with_the_same_result(size, chunks):
-    images = Images(np.random.default_rng(0).integers(0, 256, (50, size, size, 3), dtype=np.uint8))
-    seen = []
-
-    def function(inputs: torch.Tensor) -> torch.Tensor:
-        seen.append(len(inputs))
-        return inputs.flatten(1)[:, :5]
-
-    found = extract(function, images, torch.device("cpu"))
-    assert seen == chunks
-    assert np.array_equal(found, images.inputs(slice(None)).flatten(1)[:, :5].numpy())
