@@ -20,7 +20,16 @@ from sao.methods.encoders import encoder_for_shape
 from sao.runtime.files import read_text, write_text
 
 TIMM = "timm:"
-Axes = Annotated[str, Field(pattern="^[NDHWCndhwc]{2,5}$"), AfterValidator(str.upper)]
+
+
+def _axes(given: str) -> str:
+    found = given.upper()
+    if not 2 <= len(found) <= 5 or not set(found) <= set("NDHWC"):
+        raise ValueError("give the axes of the array in their order, such as NHWC, NCHW, NDHW or DHW")
+    return found
+
+
+Axes = Annotated[str, AfterValidator(_axes)]
 FORMAT = 3  # of config.yaml; 2 was written by version 0.2, with other names of options
 
 

@@ -224,3 +224,9 @@ def test_how_often_a_run_is_looked_at_does_not_change_what_it_learns():
     assert load_preset("digits", {"log.evaluate_every": "7", "log.keep": "9"}).learns_as(config)
     assert not load_preset("digits", {"train.steps": "7"}).learns_as(config)
     assert not load_preset("digits", {"seed": "7"}).learns_as(config)
+
+
+def test_axes_that_are_none_are_told_what_axes_look_like():
+    with pytest.raises(InputError, match="give the axes of the array in their order, such as NHWC"):
+        load_preset("own", {"data.axes": "XYZ"})
+    assert load_preset("own", {"data.axes": "nchw"}).data.axes == "NCHW"
