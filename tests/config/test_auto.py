@@ -1,6 +1,7 @@
 """What --auto chooses: whatever the data, it must train, and each choice must be said and be beaten by a hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -257,3 +258,11 @@ def test_minutes_that_say_nothing_or_contradict_are_refused(minutes, given, said
     samples = Images(np.zeros((40, 8, 8, 1), np.uint8))
     with pytest.raises(InputError, match=said):
         choose_options_and_time(load_preset("own", {}), Dataset("x", samples, samples), given, minutes)
+
+
+def test_minutes_are_divided_by_the_time_of_a_step(monkeypatch):
+    samples = images()
+    cost = module.step_cost(load_preset("own", {"train.batch": "8"}), Dataset("x", samples, samples))
+    monkeypatch.setattr(module, "step_cost", lambda *_: replace(cost, seconds=0.5))
+    chosen = choose_options_and_time(load_preset("own", {}), Dataset("x", samples, samples), set(), minutes=5)[0]
+    assert chosen.steps_for(len(samples)) == 600
