@@ -18,9 +18,9 @@ from sao.training.cost import StepCost, memory_of, step_cost
 from sao.training.device import choose_device
 from sao.training.log import clock
 from sao.training.loop import check_batch
-from sao.training.run_data import open_config_data
+from sao.training.run_data import open_config_data, open_to_choose
 from sao.training.trainer import describe, described_data
-from sao.training.warm_start import take_weights, with_other_runs
+from sao.training.warm_start import take_weights, with_other_runs, with_suited_start
 
 # (samples, size, channels, held out, classes) of the paper's data sets, to price a run where the data is not at hand.
 KNOWN = {
@@ -67,14 +67,16 @@ class Price:
 def price_run(config: Config, automatic: Set[str] | None = None, minutes: float | None = None) -> None:
     """Print what `sao train` would print before it begins, then the price."""
     config = asked = with_other_runs(config)
-    data = _data(config)
+    config, data = _data(config, automatic is not None)
     reasons: list[str] = []
     if automatic is not None and data.at_hand:
         dataset = data.opened.dataset
+        begun = with_suited_start(config, dataset.train, automatic)
         if minutes is None:
-            config, reasons = choose_options(asked, dataset.train, automatic)
+            config, reasons = choose_options(begun.config, dataset.train, begun.given)
         else:
-            config, reasons, _ = choose_options_and_time(asked, dataset, automatic, minutes)
+            config, reasons, _ = choose_options_and_time(begun.config, dataset, begun.given, minutes)
+        reasons = [*begun.notes, *reasons]
     for sentence in (*data.opened.notes, *reasons):
         print(sentence)
     if data.opened.skipped:
@@ -117,9 +119,10 @@ def _sizes(config: Config, dataset: Dataset, given: Set[str], minutes: float | N
 
 
 def price(config: Config, automatic: Set[str] | None = None) -> Price:
-    data = _data(config)
+    config, data = _data(config, automatic is not None)
     if automatic is not None and data.at_hand:
-        config, _ = choose_options(config, data.opened.dataset.train, automatic)
+        begun = with_suited_start(config, data.opened.dataset.train, automatic)
+        config, _ = choose_options(begun.config, data.opened.dataset.train, begun.given)
     return _price(config, data)
 
 
@@ -132,16 +135,19 @@ def _price(config: Config, data: Priced) -> Price:
     return Price(data.note, data.train, cost, steps, report, checkpoint.size_on_disk(method))
 
 
-def _data(config: Config) -> Priced:
+def _data(config: Config, automatic: bool) -> tuple[Config, Priced]:
     try:
-        opened = open_config_data(config, download=False)
+        if automatic:
+            config, opened = open_to_choose(config, download=False)
+        else:
+            opened = open_config_data(config, download=False)
     except InputError:
         if config.data.source not in KNOWN:
             raise
-        return _stand_in(config)
+        return config, _stand_in(config)
     dataset = opened.dataset
     note = f"data        {dataset.name}, {len(dataset.train)} training samples"
-    return Priced(opened, len(dataset.train), len(dataset.test), dataset.classes, note)
+    return config, Priced(opened, len(dataset.train), len(dataset.test), dataset.classes, note)
 
 
 def _stand_in(config: Config) -> Priced:

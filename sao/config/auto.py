@@ -1,7 +1,7 @@
 """Options that fit the data and the kind of machine, never its speed, each with its reason; what a person set by hand stays."""
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,11 @@ PAIRED = 256  # samples among which distances are taken
 BANK_SHARE = 4
 PASSES, PASSES_OF_GANS = 100, 40  # of 1,800 clothes, 71 passes of ours gave less than 35 (results/small-scale.md)
 IMAGES_SEEN = 128_000  # at most, by a processor that nobody told how long
-# Of the encoder's stages on a processor, for images of fewer pixels a side than the first number.
+# Of the encoder's stages on a processor, for images of fewer pixels a side than the first number, and for photographs.
 SMALL_WIDTHS = ((16, [32, 64, 128]), (24, [8, 32, 64, 128]), (64, [16, 32, 64, 128]), (math.inf, [8, 16, 32, 64, 128]))
+WIDE = [32, 64, 128, 256]
+FINE = 24  # pixels a side from which images have details
+WARMUP, WARMUP_SHARE = 300, 0.1  # steps over which neighbours come in, and the share of the run that they take at most
 EARLY = 0.05  # of a run: as long as this, layers and queues that are unreliable at first are not used
 LONG = 2 * 3600.0  # seconds; what takes longer deserves a word of advice
 FLOATS_KEPT = 24  # activations that a step holds for each channel and position of a residual block, all derivatives included
@@ -89,7 +92,7 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     if len(samples.shape) == 1:
         _choose_for_vectors(choose, n)
     else:
-        _choose_for_images(choose, n, samples.shape[1], device, adversarial="one_pass" in values["method"])
+        _choose_for_images(choose, n, samples.shape, device, adversarial="one_pass" in values["method"])
     choose(
         f"bank {{}} of {n} training samples, because in a bank near their number a sample finds its own older copy",
         {"method.bank": max(1, min(10_240, n // BANK_SHARE))},
@@ -103,11 +106,13 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
         _choose_for_views(choose, values["method"], samples, steps, steps / max(1, n // values["train"]["batch"]), device)
     _choose_learning_rates(choose, samples, device)
     _choose_lipschitz(choose, samples, config.seed)
-    _choose_rhythm(choose, build(values).steps_for(n), config.method.generates)
+    _choose_rhythm(choose, build(values).steps_for(n), config.method.generates, _photographs(samples.shape))
     _choose_micro_batch(choose, build(values), samples, device)
     if device == "cpu" and len(samples.shape) == 3:
         choose("both players learn from one pass ({}), because that saves a sixth of a step", {"method.one_pass": True})
-        if samples.shape[1] >= 16:  # on 8x8 digits fewer penalties cost two points of k-means
+        if _photographs(samples.shape):
+            _choose_recipe_of_photographs(choose, build(values).steps_for(n))
+        elif samples.shape[1] >= 16:  # on 8x8 digits fewer penalties cost two points of k-means
             choose(
                 "the Jacobian is penalised every {} steps, because that saves a fifth of a step and cost nothing in trials",
                 {"method.smooth_every": 2},
@@ -135,24 +140,29 @@ def _choose_for_vectors(choose, n: int) -> None:
     )
 
 
-def _choose_for_images(choose, n: int, size: int, device: str, adversarial: bool) -> None:
+def _choose_for_images(choose, n: int, shape: Sequence[int], device: str, adversarial: bool) -> None:
+    size, photographs = shape[1], _photographs(shape)
     why_batch = "a step is steadier with more samples and its time grows with each"
     if device == "cpu":
-        widths = next(chosen for below, chosen in SMALL_WIDTHS if size < below)
-        blocks, width, depth = 1, 64 if size < 16 else 32 if size < 64 else 16, 1
+        widths = WIDE if photographs else next(chosen for below, chosen in SMALL_WIDTHS if size < below)
+        blocks, width, depth = 1, 64 if size < 16 else 32 if size < 64 or photographs else 16, 1
         reason = f"networks this small are what a processor can train on {size}x{size} images"
-        largest = 128 if size < 64 and not adversarial else 64
+        largest = 128 if photographs or (size < 64 and not adversarial) else 64
         if adversarial:
-            why_batch = "of as many images, twice the steps of half the batch taught more in trials"
+            if not photographs:
+                why_batch = "of as many images, twice the steps of half the batch taught more in trials"
             choose(
                 "embeddings of {} numbers, because a covariance of more directions than a step has samples is uncertain",
                 {"method.embedding_size": largest},
             )
-        if size >= 24 and size % 2 == 0:  # at 16x16 groups of MNIST were found worse with them (results/small-scale.md)
+        if photographs and size < 64:
+            choose("the encoder takes single pixels ({}), because patches of 2x2 hide details", {"encoder.patch": 1})
+        elif size >= FINE and size % 2 == 0:  # at 16x16 groups of MNIST were found worse with them (results/small-scale.md)
+            patch = size // 32 if photographs and size % 32 == 0 else 2
             choose(
                 "the encoder takes patches of {} pixels a side as positions, because that costs a third, "
                 "and an SVM on the features hardly notices",
-                {"encoder.patch": 2},
+                {"encoder.patch": patch},
             )
         _choose_small_networks(choose, size)
         choose(
@@ -171,6 +181,27 @@ def _choose_for_images(choose, n: int, size: int, device: str, adversarial: bool
         {"method.generator.width": width, "method.generator.depth": depth},
     )
     choose(f"batch {{}}, because {why_batch}", {"train.batch": _batch(n, largest)})
+
+
+def _photographs(shape: Sequence[int]) -> bool:
+    """Colour images with details, whatever they show."""
+    return len(shape) == 3 and shape[0] == 3 and shape[1] >= FINE
+
+
+def _choose_recipe_of_photographs(choose, steps: int) -> None:
+    """That of the preset cifar32, which results/photographs.md measures."""
+    recipe = "because that is the recipe that was found for photographs"
+    choose(f"the Jacobian is penalised every {{}} steps, {recipe}", {"method.smooth_every": 4})
+    choose(f"neighbours are found by {{}} features, {recipe}", {"method.keys_from": "own"})
+    warmup = min(WARMUP, round(WARMUP_SHARE * steps))
+    choose(f"the pull to neighbours grows over {{}} steps, {recipe}", {"method.cluster_warmup": warmup})
+    choose(f"learning rates fall along a {{}}, {recipe}", {"train.schedule": "cosine"})
+    choose(f"the first layer starts from {{}} of the images, {recipe}", {"encoder.start": "patches"})
+    choose(
+        "training sees crops that keep {} of an image and mirrored copies ({}), because they are photographs too "
+        "(--method.augmentation.flip false where left and right matter)",
+        {"method.augmentation.crop": 0.5, "method.augmentation.flip": True},
+    )
 
 
 def _choose_small_networks(choose, size: int) -> None:
@@ -267,8 +298,9 @@ def _choose_lipschitz(choose, samples: Samples, seed: int) -> None:
     )
 
 
-def _choose_rhythm(choose, steps: int, generates: bool) -> None:
-    choose("EMA with decay {}, to fit the length", {"method.ema_decay": round(min(0.99, max(0.0, 1 - 5 / steps)), 4)})
+def _choose_rhythm(choose, steps: int, generates: bool, photographs: bool) -> None:
+    longest = 0.995 if photographs else 0.99
+    choose("EMA with decay {}, to fit the length", {"method.ema_decay": round(min(longest, max(0.0, 1 - 5 / steps)), 4)})
     pictures = {"log.sample_every": max(1, steps // 4)} if generates else {}
     choose(
         "evaluation every {} steps, a checkpoint every {}"

@@ -21,10 +21,11 @@ from sao.search.suited import patches_of, suited_model
 from sao.training.cost import step_cost
 from sao.training.device import choose_device
 from sao.training.model import load
-from sao.training.run_data import reading_of
+from sao.training.run_data import LARGEST_ON_CPU, reading_of
+from sao.training.warm_start import with_suited_start
 
 FEWEST = 10  # images
-SIZE = 32  # pixels a side of images whose patches are compared, and at which a processor learns photographs in an hour
+SIZE = 32  # pixels a side of images whose patches are compared
 PRICED = 256  # images that stand for all in a training step
 HELD_OUT = 0.1
 
@@ -82,11 +83,11 @@ def explored(path: str, opened: Opened, limit: int) -> Explored:
 
 def training_price(path: str, name: str, images: Images, originals: Originals) -> tuple[str, str]:
     """The command that would train on this folder, and in words what it would cost on this machine."""
-    names, words, options = list(images.names or []), ["train", "--data", path], {"data.source": path}
+    names, options = list(images.names or []), {"data.source": path}
     size, _ = choose_size([originals.largest_side(names)])
-    if choose_device("auto").type == "cpu" and size > SIZE:
-        words, options, size = [*words, "--data.size", SIZE], {**options, "data.size": str(SIZE)}, SIZE
-    command = typed(*words, "--out", Path("runs") / name)
+    if choose_device("auto").type == "cpu":
+        size = min(size, LARGEST_ON_CPU)
+    command = typed("train", "--data", path, "--out", Path("runs") / name)
     some = np.linspace(0, len(images) - 1, min(PRICED, len(images))).astype(np.int64)
     if Gallery.of(images, len(images)).plain:
         pixels = originals.read([names[i] for i in some], size).tiles[..., : images.shape[0]]
@@ -97,9 +98,9 @@ def training_price(path: str, name: str, images: Images, originals: Originals) -
         pixels = np.asarray(found.pixels)
     n = round((1 - HELD_OUT) * len(images))
     try:
-        config, _ = choose_options(
-            load_preset("own", options), Images(SelectedRows(pixels, np.arange(n) % len(pixels))), set(options)
-        )
+        train = Images(SelectedRows(pixels, np.arange(n) % len(pixels)))
+        begun = with_suited_start(load_preset("own", options), train, set(options))
+        config, _ = choose_options(begun.config, train, begun.given)
         cost = step_cost(config, Dataset(name, Images(pixels), Images(pixels)), affordable=1.0)
     except InputError as error:
         return command, f"It cannot be priced: {error}."

@@ -15,19 +15,21 @@ from sao.errors import InputError
 from sao.runtime import launch as processes
 from sao.runtime.files import read_text
 from sao.training.bar import Bar
+from sao.training.device import choose_device
 from sao.training.run_folder import DataFacts, Run
 
 LABELS = "labels.csv"  # in a run: those it began with
+LARGEST_ON_CPU = 32  # pixels a side; twice as many take four times as long
 
 
-def open_config_data(config: Config, download: bool = True, labels: LabelFile | None = None, bits: int | None = None) -> Opened:
-    """What a configuration names; `labels` take the place of those in its label file. `bits` are those of images."""
+def open_config_data(config: Config, download: bool = True, labels: LabelFile | None = None, **options: Any) -> Opened:
+    """What a configuration names; `labels` take the place of those in its label file. `options` are more of `ReadOptions`."""
     about = config.data
     if labels is None and about.label_file is not None:
         labels = read_labels(about.label_file)
     # Without them the split is the same however many samples get a label later.
     by_folder = about.labels and labels is None
-    reading = {**_reading(config), "bits": bits}
+    reading = {**_reading(config), **options}
     opened = open_data(about.source, folder=about.folder, labels=by_folder, download=download, **reading)
     return opened if labels is None else with_labels(opened, labels)
 
@@ -38,8 +40,20 @@ def with_labels(opened: Opened, labels: LabelFile) -> Opened:
     return replace(opened, dataset=dataset, notes=[*opened.notes, note], labelled=note)
 
 
-def open_object(config: Config, data: Readable) -> Opened:
-    return open_path(data, use_labels=config.data.labels, **_reading(config))
+def open_object(config: Config, data: Readable, **options: Any) -> Opened:
+    return open_path(data, use_labels=config.data.labels, **_reading(config), **options)
+
+
+def open_to_choose(config: Config, data: Readable | None = None, download: bool = True) -> tuple[Config, Opened]:
+    """The data for which options will be chosen, no larger than a processor learns in minutes, and its size set for good."""
+    on_cpu = choose_device(config.train.device).type == "cpu"
+    capped: dict[str, Any] = {"largest": LARGEST_ON_CPU} if on_cpu and config.data.size is None else {}
+    opened = open_config_data(config, download, **capped) if data is None else open_object(config, data, **capped)
+    shape = opened.dataset.train.shape
+    if capped and len(shape) == 3 and shape[-1] == LARGEST_ON_CPU and config.data.source not in NAMES:
+        sized = config.data.model_copy(update={"size": LARGEST_ON_CPU})
+        config = config.model_copy(update={"data": sized})  # a run that goes on reads the same
+    return config, opened
 
 
 def _reading(config: Config) -> dict[str, Any]:

@@ -33,12 +33,12 @@ from sao.training.device import choose_device, fixed_choices, set_threads
 from sao.training.log import FolderGone, Log, OnLog
 from sao.training.loop import Diverged, Interrupted, new_method, train
 from sao.training.model import Model
-from sao.training.run_data import LABELS, check_apart, facts_of, open_config_data, open_object, open_run_data
+from sao.training.run_data import LABELS, check_apart, facts_of, open_config_data, open_object, open_run_data, open_to_choose
 from sao.training.run_folder import DataFacts, Run, check_free
 from sao.training.schedule import described_changes
 from sao.training.summary import print_summary
 from sao.training.trackers import check_trackers, remember
-from sao.training.warm_start import begin, with_other_runs
+from sao.training.warm_start import begin, with_other_runs, with_suited_start
 
 SKIPPED, LAUNCH = "skipped.tsv", "launch.txt"
 
@@ -69,12 +69,13 @@ def start(
     config = with_other_runs(config)
     processes.main_only(lambda: _check_out(out, config, overwrite))  # before data is read, which may take long
     check_trackers(config.log.to)
-    opened = processes.node_first(lambda: open_config_data(config) if data is None else open_object(config, data))
-    reasons, times = list(opened.notes), []
-    if automatic is not None:
-        values, chosen_because, times = processes.main_only(lambda: _chosen(config, opened, automatic, minutes))
-        config = configuration.build(values)
-        reasons += chosen_because
+    times: list[str] = []
+    if automatic is None:
+        asked = config
+        opened = processes.node_first(lambda: open_config_data(asked) if data is None else open_object(asked, data))
+        reasons = list(opened.notes)
+    else:
+        config, opened, reasons, times = _open_and_choose(config, data, automatic, minutes)
     chosen = processes.main_only(lambda: fixed_choices(config.train))
     config = config.model_copy(update={"train": config.train.model_copy(update=chosen)})
     method = _build_and_warn(config, opened.dataset)
@@ -204,9 +205,19 @@ def _check_out(out: Path, config: Config, overwrite: bool) -> None:
     check_free(out, overwrite)
 
 
-def _chosen(config: Config, opened: Opened, given: Set[str], minutes: float | None) -> tuple[dict, list[str], list[str]]:
-    chosen, reasons, times = choose_options_and_time(config, opened.dataset, given, minutes)
-    return chosen.model_dump(mode="json"), reasons, times
+def _open_and_choose(
+    asked: Config, data: Readable | None, given: Set[str], minutes: float | None
+) -> tuple[Config, Opened, list[str], list[str]]:
+    """The configuration for the data, the data, the reasons of the choices, and how long it will take."""
+    config, opened = processes.node_first(lambda: open_to_choose(asked, data))
+    begun = with_suited_start(config, opened.dataset.train, given)
+
+    def choose() -> tuple[dict[str, Any], list[str], list[str]]:
+        chosen, reasons, times = choose_options_and_time(begun.config, opened.dataset, begun.given, minutes)
+        return chosen.model_dump(mode="json"), reasons, times
+
+    values, reasons, times = processes.main_only(choose)
+    return configuration.build(values), opened, [*opened.notes, *begun.notes, *reasons], times
 
 
 def _build_and_warn(config: Config, dataset: Dataset) -> Method:

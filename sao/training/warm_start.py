@@ -12,12 +12,15 @@ from torch import Size, Tensor
 
 from sao import config as configuration
 from sao.config import Config
+from sao.config.overrides import current_name
+from sao.data.dataset import Images, Samples
 from sao.errors import InputError
 from sao.methods import Method, OtherRun, generative
 from sao.methods.encoders import ResNetOptions
 from sao.models import FOLDER, run_folder
 from sao.networks.spectral import SpectralNormalisation
 from sao.runtime.hub import is_hub_name
+from sao.search.suited import suited_model
 from sao.training import checkpoint
 from sao.training.model import load
 from sao.training.partial_method import latest_method
@@ -27,6 +30,8 @@ from sao.training.run_folder import Run
 OF_NETWORKS = {"generator", "decoder", "spectral_normalisation", "embedding_size", "hidden_size", "projection_size"}
 OF_NETWORKS |= {"predictor_size", "prototypes", "outputs", "clusters", "width", "latent_size", "mapping_layers"}
 OF_NETWORKS |= {"joint_width", "joint_depth", "head_width", "head_depth", "local_size", "local_stage"}
+NONE = "none"  # typed to begin with fresh weights, where those of a model would be taken
+GAINS = "in as many minutes features of photographs come out better than from fresh weights (results/photographs.md)"
 ORIGINAL = ".parametrizations.weight.original"  # of a layer with spectral normalisation
 
 
@@ -37,11 +42,21 @@ class Begun(NamedTuple):
     notes: list[str]
 
 
+class SuitedStart(NamedTuple):
+    """The configuration, the options that stay as they are, and why."""
+
+    config: Config
+    given: Set[str]
+    notes: list[str]
+
+
 # --- options -------------------------------------------------------------------------------------------------------------
 
 
 def with_source_networks(config: Config, given: Set[str]) -> tuple[Config, set[str]]:
     """The configuration with networks and image size of `train.start_from`, unless set by hand, and the options so set."""
+    if config.train.start_from == NONE:
+        config = configuration.build(config.model_dump(mode="json"), {"train.start_from": ""})
     if not config.train.start_from:
         return config, set()
     run, name = _opened(config.train.start_from)
@@ -75,6 +90,26 @@ def with_source_networks(config: Config, given: Set[str]) -> tuple[Config, set[s
     if "data.size" not in given and len(shape) == 3:
         values["data"]["size"] = shape[-1]
     return configuration.build(values), taken
+
+
+def with_suited_start(config: Config, train: Samples, given: Set[str]) -> SuitedStart:
+    """The same from the model in the box that suits the data, unless an option set by hand does not fit it."""
+    cold = SuitedStart(config, given, [])
+    started = any(current_name(name) == "train.start_from" for name in given)
+    name = None if started or not isinstance(train, Images) else suited_model(train)
+    if name is None:
+        return cold
+    source = Run.open(run_folder(name))
+    if source.facts.shape != train.shape or source.config.method.name != config.method.name:
+        return cold
+    begun = configuration.build(config.model_dump(mode="json"), {"train.start_from": name})
+    try:
+        begun, taken = with_source_networks(begun, given)
+    except InputError:
+        return cold
+    return SuitedStart(
+        begun, given | taken, [f"auto: the weights of {name} to begin with, because {GAINS} (--start-from none begins afresh)"]
+    )
 
 
 def _opened(name: str) -> tuple[Run, str]:

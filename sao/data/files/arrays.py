@@ -191,7 +191,7 @@ class ArrayImages:
         size = options.size
         if size is None:
             keep = height == width <= LARGEST and height in (8, 16, 32, 64, 128)
-            size, note = (height, None) if keep else choose_size([min(height, width)])
+            size, note = (height, None) if keep else choose_size([min(height, width)], options.largest)
             self.notes += [note] if note else []
         low, high, bad = self._extremes(known=options.range is not None or options.pixel_range is not None)
         self.usable = np.setdiff1d(np.arange(len(self)), bad)

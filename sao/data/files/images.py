@@ -243,7 +243,7 @@ def _survey(source: Source, options: ReadOptions) -> tuple[Recipe, list[str], li
             kinds[header.grey, header.values, header.channels, header.pages, header.together, header.told] += 1
     if not shorter_sides:
         raise _nothing_usable(options, source.skipped + failures)
-    size, note = (options.size, None) if options.size is not None else choose_size(shorter_sides)
+    size, note = (options.size, None) if options.size is not None else choose_size(shorter_sides, options.largest)
     pages, said = _meaning_of_pages(kinds, options)
     values = {kind[1] for kind in kinds}
     bits = options.bits or (16 if values in ({"integers"}, {"floats"}) else 8)
@@ -431,13 +431,13 @@ class Tally:
         return [note for note in notes if note]
 
 
-def choose_size(shorter_sides: list[int]) -> tuple[int, str]:
-    """The median shorter side rounded down to a power of two in 8..128, and the sentence that says so."""
-    middle = int(median(shorter_sides))
-    size = min(max(1 << max(middle.bit_length() - 1, 0), SMALLEST), LARGEST_CHOSEN)
+def choose_size(shorter_sides: list[int], largest: int | None = None) -> tuple[int, str]:
+    """The median shorter side rounded down to a power of two in 8..128 or `largest`, and the sentence that says so."""
+    middle, largest = int(median(shorter_sides)), largest or LARGEST_CHOSEN
+    size = min(max(1 << max(middle.bit_length() - 1, 0), SMALLEST), largest)
     return size, (
         f"size {size} was chosen: the median shorter side is {middle} pixels, and sizes are powers of two from"
-        f" {SMALLEST} to {LARGEST_CHOSEN} unless set (up to {LARGEST})"
+        f" {SMALLEST} to {largest} unless set (up to {LARGEST})"
     )
 
 

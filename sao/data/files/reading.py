@@ -95,6 +95,7 @@ class ReadOptions:
     split: bool = False  # folders called train and test are splits
     columns: Sequence[str] | None = None  # of a table, those that a trained network expects
     size: int | None = None
+    largest: int | None = None  # of the size, where it is chosen; None: as large as is ever chosen
     channels: int | None = None
     fit: Fit = "crop"
     axes: str | None = None  # of arrays, a letter each: N samples, D slices of a volume, H height, W width, C channels
