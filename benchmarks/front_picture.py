@@ -1,8 +1,8 @@
-"""The picture of the README: held-out images on a map with the colours of their clusters, and generated images beside them.
+"""The picture of the README: held-out images on a map with the colours of their clusters, neighbours, and generated images.
 
-python benchmarks/front_picture.py RUN -o docs/figures/front.png [--images 1500] [--clusters 10]
+python benchmarks/front_picture.py RUN -o docs/figures/front.png [--images 1500] [--clusters 10] [--queries 3,14,15]
 
-RUN is the run of which the model fashion16 is a copy (its card has the command).
+RUN is the run of which the model photos32 is a copy (its card has the command).
 """
 
 import argparse
@@ -54,12 +54,20 @@ def sheet(images: np.ndarray, columns: int) -> np.ndarray:
     return joined.repeat(3 // c, axis=-1)
 
 
+def neighbours(pixels: np.ndarray, features: np.ndarray, queries: list[int], count: int = 7) -> np.ndarray:
+    """A row for each query: the image itself, then the most similar ones."""
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    order = np.argsort(-(unit[queries] @ unit.T), axis=1, kind="stable")[:, : count + 1]
+    return pixels[order.flatten()]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--images", type=int, default=1500)
     parser.add_argument("--clusters", type=int, default=10)
+    parser.add_argument("--queries", default="0,1,2,3,4,5", help="rows of the test set whose neighbours are shown")
     arguments = parser.parse_args()
     model = sao.load(arguments.run)
     test = open_config_data(model.config).dataset.test
@@ -70,12 +78,16 @@ def main() -> None:
     clusters = best_kmeans(features, arguments.clusters).assign(features).numpy()
     positions, _ = layout(features)
     colours = mpl.colormaps["tab10"](np.arange(arguments.clusters) % 10)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 6.6), width_ratios=(1.55, 1), layout="constrained")
+    figure, panels = plt.subplot_mosaic("AB;AC", figsize=(13, 7.4), width_ratios=(1.7, 1), layout="constrained")
+    left, middle, right = (panels[name] for name in "ABC")
     on_the_map(left, pixels, positions, clusters, colours)
     left.set_title(f"{len(pixels):,} images of the test set; colours are clusters", color=INK, fontsize=13)
-    right.imshow(sheet(model.sample(120), 10), interpolation="nearest")
+    queries = [int(row) for row in arguments.queries.split(",")]
+    middle.imshow(sheet(neighbours(pixels, features, queries), 8), interpolation="nearest")
+    middle.set_title("an image, then those most like it", color=INK, fontsize=13)
+    right.imshow(sheet(model.sample(48), 8), interpolation="nearest")
     right.set_title("images that it makes", color=INK, fontsize=13)
-    for axes in (left, right):
+    for axes in panels.values():
         axes.set_axis_off()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(arguments.out, dpi=100, metadata={"Software": None})

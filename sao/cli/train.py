@@ -33,7 +33,10 @@ def add_what_is_trained(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--auto", action="store_true", help="choose networks and batch for the data (the default with --data)")
     parser.add_argument(
-        "--start-from", metavar="NAME|RUN", help="begin with the weights of a run, or of a model that comes with sao"
+        "--start-from",
+        metavar="NAME|RUN",
+        help="begin with the weights of a run, or of a model that comes with sao (with --data photographs take photos32; "
+        "none: fresh ones)",
     )
     add_labels(parser)
 
@@ -67,6 +70,7 @@ def planned(arguments: Namespace, config: "Config", given: Set[str]) -> "tuple[C
     """With the networks of another run; and the options that stay, where the rest is chosen for the data."""
     from sao.training.warm_start import with_source_networks
 
+    given = given | ({"train.start_from"} if arguments.start_from is not None else set())
     chosen = {"method"} if arguments.preset is not None else set()  # a preset by name is one of a method
     config, taken = with_source_networks(config, given | chosen)
     automatic = arguments.auto or (arguments.source is not None and arguments.preset is None)

@@ -266,3 +266,29 @@ def test_minutes_are_divided_by_the_time_of_a_step(monkeypatch):
     monkeypatch.setattr(module, "step_cost", lambda *_: replace(cost, seconds=0.5))
     chosen = choose_options_and_time(load_preset("own", {}), Dataset("x", samples, samples), set(), minutes=5)[0]
     assert chosen.steps_for(len(samples)) == 600
+
+
+def test_photographs_get_the_recipe_of_their_preset():
+    config, sentences = auto(images(30_000, 32, 3), train__steps="3000")
+    recipe = load_preset("cifar32", {})
+    measured = recipe.method.model_dump() | {"bank": structural_options(config).bank}
+    assert (config.method.model_dump(), config.encoder) == (measured, recipe.encoder)
+    assert (config.train.batch, config.train.schedule) == (recipe.train.batch, recipe.train.schedule)
+    assert sum("the recipe that was found for photographs" in sentence for sentence in sentences) == 5
+
+
+@pytest.mark.parametrize(("size", "patch"), [(24, 1), (32, 1), (64, 2), (128, 4)])
+def test_larger_photographs_are_seen_by_the_same_network_in_patches(size, patch):
+    config, _ = auto(images(20, size, 3))
+    assert config.encoder == ResNetOptions(widths=(32, 64, 128, 256), blocks=1, patch=patch, start="patches")
+
+
+@pytest.mark.parametrize(("size", "channels"), [(32, 1), (16, 3)])
+def test_grey_and_tiny_images_are_no_photographs(size, channels):
+    config, sentences = auto(images(20, size, channels))
+    assert config.train.schedule == "constant"
+    assert not any("photographs" in sentence for sentence in sentences)
+
+
+def test_in_a_short_run_neighbours_come_in_sooner():
+    assert structural_options(auto(images(20, 32, 3), train__steps="50")[0]).cluster_warmup == 5

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from PIL import Image
 from torch import Tensor
 
 import sao
@@ -16,11 +17,12 @@ from sao.config import load_preset
 from sao.data.dataset import Dataset, Images
 from sao.errors import InputError
 from sao.methods import METHODS
+from sao.models import run_folder
 from sao.report import history
 from sao.training import checkpoint
 from sao.training.loop import new_method
 from sao.training.run_folder import Run
-from sao.training.warm_start import adapted, take_weights, with_source_networks
+from sao.training.warm_start import adapted, take_weights, with_source_networks, with_suited_start
 
 SHORT = {"train.steps": "2", "train.batch": "16", "train.threads": "1", "log.every": "1", "log.report": "false"}
 SHORT["log.evaluate_minutes"] = tiny.OPTIONS["log.evaluate_minutes"]
@@ -357,3 +359,46 @@ def test_names_of_followers_are_those_of_tensors(name):
     assert followers
     for prefix in (*followers, *followers.values()):
         assert any(tensor.startswith(prefix) for tensor in names), prefix
+
+
+# --- the model in the box ------------------------------------------------------------------------------------------------
+
+TINY_STEPS = ["--train.steps", "1", "--train.batch", "8", "--train.threads", "1", "--log.report", "false"]
+TINY_STEPS += ["--log.evaluate_minutes", SHORT["log.evaluate_minutes"]]
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory) -> Path:
+    """A folder of colour pictures larger than a processor learns from."""
+    folder = tmp_path_factory.mktemp("photographs") / "data"
+    folder.mkdir()
+    for index, pixels in enumerate(pictures(30, 70, 3)):
+        Image.fromarray(pixels).save(folder / f"{index}.png")
+    return folder
+
+
+def test_photographs_begin_with_the_model_in_the_box_and_the_run_goes_on(photographs, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["train", "--data", str(photographs), "--out", str(out), "--why", *TINY_STEPS]) == 0
+    assert "auto: the weights of photos32 to begin with, because" in capsys.readouterr().out
+    run, box = Run.open(out), Run.open(run_folder("photos32"))
+    assert (run.config.train.start_from, run.facts.shape, run.config.data.size) == ("photos32", (3, 32, 32), 32)
+    stem = "ema_discriminator.network.encoder.stem.weight"
+    begun, first = (checkpoint.some_tensors(checkpoint.steps_in(one.checkpoints)[-1], [stem])[stem] for one in (box, run))
+    torch.testing.assert_close(first, begun, atol=2e-3, rtol=0)  # after one step
+    assert main(["resume", str(out), "--train.steps", "2"]) == 0
+    assert main(["train", "--data", str(photographs), "--dry-run", *TINY_STEPS]) == 0
+    assert "the weights are those of photos32" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [["--start-from", "none"], ["--encoder.widths", "[4,8]"], ["--method", "hinge"]])
+def test_who_wants_other_weights_gets_them(photographs, tmp_path, options):
+    assert main(["train", "--data", str(photographs), "--out", str(tmp_path / "run"), *options, *TINY_STEPS]) == 0
+    assert Run.open(tmp_path / "run").config.train.start_from == ""
+
+
+def test_grey_images_and_other_sizes_begin_afresh(tmp_path):
+    for name, size, channels in (("grey", 32, 1), ("large", 64, 3)):
+        train = Images(pictures(20, size, channels))
+        begun = with_suited_start(load_preset("own", {}), train, set())
+        assert (begun.config.train.start_from, begun.notes) == ("", []), name
