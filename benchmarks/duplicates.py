@@ -18,10 +18,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
+import sao
 from sao.runtime.torchvision_import import import_torchvision
 from sao.search.duplicates import near_pairs
 from sao.search.files import look_through
-from sao.search.suited import patches_of
+from sao.search.suited import patches_of, suited_model
 
 Pairs = set[tuple[int, int]]
 
@@ -80,10 +81,17 @@ def ours(folder: Path) -> Found:
     started = time.process_time()
     looked = look_through(folder)
     read = time.process_time() - started
-    for name, with_features in (("sao duplicates", True), ("thumbnails alone", False)):
+    model = suited_model(looked.images)
+    features: dict[str, Callable[[], np.ndarray | None]] = {
+        "patches": lambda: patches_of(looked.images),
+        "thumbnails alone": lambda: None,
+    }
+    if model is not None:
+        features[model] = lambda: sao.load(model).embed(folder)
+    for name, made in features.items():
         started = time.process_time()
-        known = looked.known.with_features(patches_of(looked.images)) if with_features else looked.known
-        pairs = set(near_pairs(known))
+        values = made()
+        pairs = set(near_pairs(looked.known if values is None else looked.known.with_features(values)))
         yield name, pairs, read + time.process_time() - started
 
 
