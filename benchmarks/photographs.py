@@ -12,25 +12,26 @@ import argparse
 import datetime
 import json
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
 import sao
+from sao.data.dataset import Pixels
 from sao.evaluation.evaluator import chosen_rows
 from sao.evaluation.features import Features
 from sao.evaluation.patches import patch_features
 from sao.evaluation.pretrained import pretrained
 from sao.evaluation.suite import evaluate
-from sao.runtime.machine import processor_name
+from sao.methods import FeatureName
+from sao.runtime.machine import commit, processor_name
 
 FITTED = 10_000  # training images with labels
 METRICS = ("svm", "knn1", "kmeans", "manifold")
@@ -72,10 +73,6 @@ def only(run: Path, step: int) -> Iterator[Path]:
         yield alone
 
 
-def commit() -> str:
-    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-
-
 def draw(rows: list[dict[str, Any]], file: Path) -> None:
     figure = Figure(figsize=(12, 3.2), layout="constrained")
     names = list(dict.fromkeys(row["name"] for row in rows))
@@ -112,7 +109,7 @@ class Store:
 
 def measure_baselines(store: Store, parts: Parts, centroids: list[int], metrics: tuple[str, ...]) -> None:
     """Patches, and where there are weights of EfficientNet-Lite0, its features."""
-    images = [(pixels, np.arange(len(pixels))) for pixels, _ in parts]
+    images: list[tuple[Pixels, np.ndarray]] = [(pixels, np.arange(len(pixels))) for pixels, _ in parts]
     network = pretrained("auto", (3, *parts[0][0].shape[1:3]))
     kinds: dict[str, Any] = {
         f"patches, {number}": lambda number=number: patch_features(images, number, 0) for number in centroids
@@ -128,7 +125,9 @@ def measure_baselines(store: Store, parts: Parts, centroids: list[int], metrics:
             store.add(found, name=name, feature=facts["feature"], step=0, seed=0, minutes=minutes)
 
 
-def measure_run(store: Store, parts: Parts, name: str, run: Path, feature: str, every: int, metrics: tuple[str, ...]) -> None:
+def measure_run(
+    store: Store, parts: Parts, name: str, run: Path, feature: FeatureName, every: int, metrics: tuple[str, ...]
+) -> None:
     kept = list(checkpoints(run))
     for step, minutes in kept[::-every]:
         if not store.has(name=name, feature=feature, step=step):
@@ -144,7 +143,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("runs", nargs="*", metavar="NAME=RUN")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--feature", default="layers")
+    parser.add_argument("--feature", choices=get_args(FeatureName), default="layers")
     parser.add_argument("--patches", default="", help="numbers of centroids; with them a pretrained network too")
     parser.add_argument("--metrics", default=",".join(METRICS))
     parser.add_argument("--every", type=int, default=1, help="of so many checkpoints one, from the last on")

@@ -10,7 +10,7 @@ from pathlib import Path
 from sao.errors import InputError
 from sao.runtime.machine import usable_cores
 
-TABLE = {"scale", "data", "rows", "dry_run"}
+TABLE = {"scale", "data", "rows", "dry_run", "known"}
 # And which of the flags each of them takes.
 TARGETS = {
     "figure1": {"scale", "data", "rows", "no_search", "search_on", "rates", "runs"},
@@ -47,6 +47,11 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--rates", metavar="FILE", help="table1, figure1: learning rates that an earlier search found, from its table1.json"
+    )
+    parser.add_argument(
+        "--known",
+        metavar="FILE",
+        help="tables: the JSON file of an earlier table, whose runs of the same options are not made again",
     )
     parser.add_argument("--runs", help="figure1: run folders to draw, with commas; with --rows beside rows of table1")
     parser.add_argument("--dry-run", action="store_true", help="tables: make two steps of each kind and price the study")
@@ -100,9 +105,12 @@ def _figure2(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
 def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
     study, processes = _study(arguments, arguments.target, seeds, options)
     if arguments.dry_run:
+        from sao.reproduce.known import known_runs
         from sao.reproduce.study import price_study
 
-        price_study([*study.trials(), *study.runs()], processes)
+        runs = study.runs()
+        known = [] if study.known is None else [run for run, _ in known_runs(study.known, runs)]
+        price_study([*study.trials(), *(run for run in runs if run not in known)], processes)
     else:
         study.make(_command(), processes)
 
@@ -171,13 +179,14 @@ def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str,
         searched = {source for _, source in scores}
         search_on = search_on or (searched.pop() if len(searched) == 1 else None)
         check_scores(scores, rows, data if search_on is None else [search_on], arguments.rates)
-    study = Study(table, rows, data, seeds, options, out, not arguments.no_search, search_on, scores)
+    known = None if arguments.known is None else Path(arguments.known)
+    study = Study(table, rows, data, seeds, options, out, not arguments.no_search, search_on, scores, known)
     return study, arguments.jobs or at_a_time(scale)
 
 
 def _check_taken(arguments: Namespace) -> None:
     """A flag of one target is not silently without effect on another."""
-    for flag in ("scale", "data", "rows", "dry_run", "controls", "no_search", "search_on", "rates", "runs"):
+    for flag in ("scale", "data", "rows", "dry_run", "controls", "no_search", "search_on", "rates", "runs", "known"):
         if getattr(arguments, flag) not in (None, False) and flag not in TARGETS[arguments.target]:
             raise InputError(f"sao reproduce {arguments.target} does not take --{flag.replace('_', '-')}")
 

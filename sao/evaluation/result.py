@@ -84,7 +84,7 @@ def read_json(path: str | os.PathLike, inside: Path | None = None) -> list[dict[
     """What `write_json` wrote."""
     try:
         rows = files.read_json(Path(path).resolve() if inside is None else Path(path), inside)
-        if not isinstance(rows, list) or not all(map(_is_metric, rows)):
+        if not isinstance(rows, list) or not all(map(is_metric, rows)):
             raise ValueError("no list of metrics")
     except InputError:  # of a link
         raise
@@ -103,7 +103,7 @@ def read_summary(path: Path, step: int, last: int, inside: Path) -> list[dict[st
     return [row for row in rows if row["protocol"].get("step", last) == step]
 
 
-def _is_metric(row: Any) -> bool:
+def is_metric(row: Any) -> bool:
     kinds = {"name": str, "value": float | int | None, "std": float | int | None, "protocol": dict}
     return isinstance(row, dict) and row.keys() == kinds.keys() and all(isinstance(row[key], kinds[key]) for key in kinds)
 

@@ -15,6 +15,7 @@ from sao.data.split import held_out_rows
 from sao.errors import InputError
 from sao.evaluation.result import Metric, write_json
 from sao.methods import Method
+from sao.reproduce.known import note_origin, take_known
 from sao.reproduce.measure import measured
 from sao.reproduce.pool import check_folder, check_out, run_each
 from sao.reproduce.rows import Row, Scores, StudyRun, Table, add_finished_runs, config_of, runs_of
@@ -44,6 +45,7 @@ class Study:
     search: bool = True
     search_on: str | None = None
     scores: Scores | None = None
+    known: Path | None = None  # the JSON file of an earlier table, whose runs are not made again
 
     def trials(self) -> list[StudyRun]:
         return self._trials(self.rows, self.data if self.search_on is None else [self.search_on])
@@ -84,6 +86,8 @@ class Study:
         check_out(self.out)
         finish_each(self.trials(), processes)
         runs = self.runs()
+        if self.known is not None:
+            print(f"{take_known(self.known, runs)} of {len(runs)} runs are known from {self.known}", flush=True)
         reproduce(self.table, runs, self.shown(), self.out, command, processes, self._scores(self.finished_trials()))
         return runs
 
@@ -141,7 +145,9 @@ def finish_run(run: StudyRun) -> str:
     """Train a run, from where it was stopped, and evaluate it; returns what there is to say about it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a bank near the size of a small data set: the table is of all rows alike
-        write_json(run.evaluation, _metrics(run))
+        metrics = _metrics(run)
+        note_origin(run)
+        write_json(run.evaluation, metrics)
     found = read_result(run)
     if DIVERGED in found:
         return f"diverged at step {found[DIVERGED].value:.0f}"

@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 
 from sao.core.agreement import best
 from sao.evaluation.result import Metric, read_json
+from sao.reproduce.known import record_of
 from sao.reproduce.measure import CLUSTERED
 from sao.reproduce.rows import Row, Scores, StudyRun, Table
 from sao.runtime.files import write_text
@@ -42,7 +43,8 @@ def write_table(table: Table, runs: Sequence[StudyRun], out: Path, command: str,
     lines = [line for line in lines if line["seeds"]]
     facts = facts_of(table, command)
     searches = [{"row": row, "data": data, "scores": dict(found)} for (row, data), found in (searched or {}).items()]
-    content = {**facts, "notes": table.notes, "rows": lines, "search": searches}
+    known = [record_of(run) for run, _ in done]
+    content = {**facts, "notes": table.notes, "rows": lines, "search": searches, "runs": known}
     write_text(out / f"{table.name}.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     text = _markdown(table, lines, facts, done) + _search(searches)
     write_text(out / f"{table.name}.md", text)

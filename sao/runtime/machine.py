@@ -4,6 +4,7 @@ import math
 import os
 import platform
 import resource
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,6 +34,15 @@ def processor_name() -> str:
     """As its maker calls it, where the system says so; times mean little without it."""
     names = [line.partition(":")[2].strip() for line in _read(PROCESSORS).splitlines() if line.startswith("model name")]
     return next(filter(None, names), None) or platform.processor() or platform.machine()
+
+
+def commit() -> str | None:
+    """Of the checkout that this package is imported from; None where it was installed."""
+    with suppress(OSError, subprocess.SubprocessError):
+        here = Path(__file__).parent
+        words = ["git", "-C", str(here), "rev-parse", "--short", "HEAD"]
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    return None
 
 
 def usable_memory() -> int:

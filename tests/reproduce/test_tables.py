@@ -157,6 +157,38 @@ def test_a_second_seed_adds_runs_and_repeats_none(ablation, capsys):
     assert " ± " in text
 
 
+def test_runs_of_an_earlier_table_are_not_made_again(ablation, tmp_path, capsys):
+    """Those of the same options alone; the classifier of generated images is, because its weights are needed."""
+    there = json.loads((ablation / "table4.json").read_text())
+    record = next(one for one in there["runs"] if (one["row"], one["seed"]) == ("raw", 0))
+    record |= {
+        "processor": "of another machine",
+        "config": {**record["config"], "data": {**record["config"]["data"], "folder": "/x"}},
+    }
+    svm = next(metric for metric in record["metrics"] if metric["name"] == "svm")
+    svm["value"] = 0.123
+    earlier, out = tmp_path / "earlier.json", tmp_path / "out"
+    earlier.write_text(json.dumps(there))
+    asked = ["--rows", "raw,patches", "--known", str(earlier)]
+    assert main(words("table4", out, *asked, "--dry-run")) == 0
+    assert "0 runs" in capsys.readouterr().out
+    assert main(words("table4", out, *asked)) == 0
+    said = capsys.readouterr().out
+    assert f"2 of 2 runs are known from {earlier}" in said
+    assert lines(out, "table4")["raw"]["metrics"]["svm"]["mean"] == 0.123
+    made = {one["row"]: one for one in json.loads((out / "table4.json").read_text())["runs"]}
+    assert made["raw"]["processor"] == "of another machine"
+    assert {"processor", "commit", "date", "config", "metrics"} <= made["patches"].keys()
+    assert main(words("table4", tmp_path / "other", *asked, "--train.batch", "9")) == 0
+    assert f"0 of 2 runs are known from {earlier}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"runs": [1]}', '{"runs": [{"config": {}, "metrics": [3]}]}', "nothing"])
+def test_a_file_without_runs_is_refused(text, tmp_path, capsys):
+    (tmp_path / "table4.json").write_text(text)
+    tiny.refused(capsys, *words("table4", tmp_path / "out", "--rows", "raw", "--known", str(tmp_path / "table4.json")))
+
+
 def test_runs_of_other_options_are_not_shown_beside_those_of_this_command(ablation, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(ablation / "runs/full-digits-seed0", out / "runs/full-digits-seed0")
