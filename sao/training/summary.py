@@ -3,7 +3,9 @@
 import json
 import math
 import sys
+import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 from sao.config import Config
@@ -13,9 +15,10 @@ from sao.data.labels import with_class_for_unlabelled
 from sao.errors import typed
 from sao.evaluation.budget import Budget
 from sao.evaluation.evaluator import SUMMARISED, Evaluation, measure, representations, weights_used
+from sao.evaluation.extract import extract
 from sao.evaluation.result import as_grid, as_intervals, write_json
 from sao.evaluation.verdict import Verdict
-from sao.methods import Method
+from sao.methods import FeatureName, Method
 from sao.runtime.files import write_text
 from sao.runtime.interrupt import interruptible
 from sao.training.log import Log, Stages, clock
@@ -24,6 +27,9 @@ from sao.training.model import Model
 from sao.training.run_folder import Run
 
 INTERVALS_BELOW = 1000  # scored samples
+TIMED = 64  # samples by whose features the time of all is known
+NETWORKS = 2  # that make features: the trained and the untrained one
+FEATURE_SECONDS, FEWEST_ROWS = 60.0, 100  # which features may take and have, however short the budget
 
 
 def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, seconds: float) -> None:
@@ -129,5 +135,17 @@ def _evaluated(run: Run, config: Config, dataset: Dataset, method: Method, stage
     stages("features")
     budget = Budget(config.log.evaluate_minutes)
     feature, seconds = method.usual_feature(dataset.train.shape), run.training_seconds()
-    found = representations(method, dataset, SUMMARISED, config.seed, untrained, feature, facts, seconds=seconds, budget=budget)
-    return measure(found, SUMMARISED, config.seed, stages, budget)
+    plan = replace(SUMMARISED, rows=_rows_in_time(method, feature, dataset, budget))
+    found = representations(method, dataset, plan, config.seed, untrained, feature, facts, seconds=seconds, budget=budget)
+    return measure(found, plan, config.seed, stages, budget)
+
+
+def _rows_in_time(method: Method, feature: FeatureName, dataset: Dataset, budget: Budget) -> int | None:
+    """How many rows of each split have features in half of the budget or in a minute, by the time of a few."""
+    parts, most = (dataset.train, dataset.test), SUMMARISED.rows
+    started, device = time.monotonic(), next(method.parameters()).device
+    timed = len(extract(method.representation(feature), dataset.test, device, rows=slice(0, TIMED)))
+    each = NETWORKS * (time.monotonic() - started) / timed
+    allowed = max(FEATURE_SECONDS, budget.left / 2)
+    wanted = sum(len(part) if most is None else min(len(part), most) for part in parts)
+    return most if each * wanted <= allowed else max(FEWEST_ROWS, int(allowed / each / len(parts)))

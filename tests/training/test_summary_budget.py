@@ -77,3 +77,14 @@ def test_the_budget_runs_while_features_are_made(data, tmp_path, monkeypatch):
     monkeypatch.setattr(budgets, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     found = summary(tmp_path / "run", data, "1")
     assert {metric["value"] for metric in found.values()} == {None}
+
+
+def test_of_a_slow_network_fewer_rows_are_looked_at(data, tmp_path, capsys, monkeypatch):
+    """Its features alone may take longer than the whole budget."""
+    monkeypatch.setattr(summaries, "FEATURE_SECONDS", 0.0)
+    monkeypatch.setattr(summaries, "FEWEST_ROWS", 70)
+    summary(tmp_path / "run", data, "1e-9")
+    assert "fitted to 70 of 400 training samples, scored on 70 held-out ones" in capsys.readouterr().out
+    monkeypatch.setattr(summaries, "FEATURE_SECONDS", 60.0)
+    summary(tmp_path / "other", data, "1e-9")
+    assert "fitted to 400 training samples, scored on 110 held-out ones" in capsys.readouterr().out
