@@ -73,18 +73,19 @@ def main() -> None:
     test = open_config_data(model.config).dataset.test
     if not isinstance(test, Images):
         raise SystemExit("the run is not one of images")
-    pixels = np.asarray(test.pixels[: arguments.images])
-    features = model.embed(pixels)
+    everything = np.asarray(test.pixels)
+    all_features = model.embed(everything)
+    pixels, features = everything[: arguments.images], all_features[: arguments.images]
     clusters = best_kmeans(features, arguments.clusters).assign(features).numpy()
     positions, _ = layout(features)
     colours = mpl.colormaps["tab10"](np.arange(arguments.clusters) % 10)
     figure, panels = plt.subplot_mosaic("AB;AC", figsize=(13, 7.4), width_ratios=(1.7, 1), layout="constrained")
     left, middle, right = (panels[name] for name in "ABC")
     on_the_map(left, pixels, positions, clusters, colours)
-    left.set_title(f"{len(pixels):,} images of the test set; colours are clusters", color=INK, fontsize=13)
+    left.set_title(f"{len(pixels):,} photographs that training did not see; colours are clusters", color=INK, fontsize=13)
     queries = [int(row) for row in arguments.queries.split(",")]
-    middle.imshow(sheet(neighbours(pixels, features, queries), 8), interpolation="nearest")
-    middle.set_title("an image, then those most like it", color=INK, fontsize=13)
+    middle.imshow(sheet(neighbours(everything, all_features, queries), 8), interpolation="nearest")
+    middle.set_title(f"an image, then those most like it of {len(everything):,}", color=INK, fontsize=13)
     right.imshow(sheet(model.sample(48), 8), interpolation="nearest")
     right.set_title("images that it makes", color=INK, fontsize=13)
     for axes in panels.values():

@@ -57,7 +57,12 @@ def measured(values: list[Any], parts: Parts, metrics: tuple[str, ...]) -> dict[
 def checkpoints(run: Path) -> Iterator[tuple[int, float]]:
     """(step, minutes of training until then) for each one kept."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    seconds = {row["step"]: row["time/seconds"] for row in rows if "time/seconds" in row}
+    seconds, before, last = {}, 0.0, 0.0
+    for row in (row for row in rows if "time/seconds" in row):
+        if row["time/seconds"] < last:  # a run that goes on counts from there
+            before += last
+        last = row["time/seconds"]
+        seconds[row["step"]] = before + last
     for kept in sorted((run / "checkpoints").glob("step-*")):
         step = int(kept.name.partition("-")[2])
         yield step, seconds[max(known for known in seconds if known <= step)] / 60

@@ -1,9 +1,9 @@
 """The folder and the pictures of docs/tutorial.md.
 
-python benchmarks/tutorial.py folder DOWNLOADED flowers                        2,000 of its files, a folder for each class
-python benchmarks/tutorial.py pictures runs/flowers flowers docs/figures/tutorial
+python benchmarks/tutorial.py folder imagenette/train things                  2,000 of its files, a folder for each class
+python benchmarks/tutorial.py pictures runs/things things docs/figures/tutorial
 
-DOWNLOADED is "Flowers Recognition": 4,317 photographs of five kinds of flowers in five folders.
+Imagenette is ten classes of ImageNet.
 """
 
 import argparse
@@ -14,6 +14,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+NAMES = {
+    "n01440764": "tench", "n02102040": "spaniel", "n02979186": "cassette-player", "n03000684": "chain-saw",
+    "n03028079": "church", "n03394916": "french-horn", "n03417042": "garbage-truck", "n03425413": "gas-pump",
+    "n03445777": "golf-ball", "n03888257": "parachute",
+}  # fmt: skip
 IMAGES = 2000
 SHOWN = 45
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
@@ -21,11 +26,11 @@ PANEL = "panels.get(report.runs[0])"
 
 
 def write_folder(source: Path, folder: Path) -> None:
-    paths = sorted(source.rglob("*.jpg"))
+    paths = sorted(path for name in NAMES for path in (source / name).glob("*.JPEG"))
     for path in random.Random(0).sample(paths, IMAGES):
-        place = folder / path.parent.name
+        place = folder / NAMES[path.parent.name]
         place.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, place / path.name)
+        shutil.copyfile(path, place / f"{path.stem}.jpg")
 
 
 def contact_sheet(folder: Path, out: Path) -> None:

@@ -286,8 +286,9 @@ def _comparable(config: Config) -> dict[str, Any]:
 def _metrics(run: Run, step: int) -> dict[str, dict]:
     """Those that a card shows, of the evaluation of this very step; of raw inputs too, where that was measured."""
     last = run.config.steps_for(run.facts.samples)
-    file = run.evaluations / f"step-{step:08d}-backbone-ema.json"
+    files = [run.evaluations / f"step-{step:08d}-{feature}-ema.json" for feature in ("layers", "backbone")]
+    file = next((one for one in files if one.exists()), None)
     summary = run.evaluations / "summary.json"
-    rows = read_json(file, run.folder) if file.exists() else read_summary(summary, step, last, run.folder)
+    rows = read_summary(summary, step, last, run.folder) if file is None else read_json(file, run.folder)
     found = {row["name"]: row for row in rows if row["value"] is not None and row["name"].removeprefix("raw/") in SHOWN}
     return found if any(name in SHOWN for name in found) else {}
