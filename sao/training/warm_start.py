@@ -31,7 +31,7 @@ OF_NETWORKS = {"generator", "decoder", "spectral_normalisation", "embedding_size
 OF_NETWORKS |= {"predictor_size", "prototypes", "outputs", "clusters", "width", "latent_size", "mapping_layers"}
 OF_NETWORKS |= {"joint_width", "joint_depth", "head_width", "head_depth", "local_size", "local_stage"}
 NONE = "none"  # typed to begin with fresh weights, where those of a model would be taken
-GAINS = "in as many minutes features of photographs come out better than from fresh weights (results/photographs.md)"
+GAINS = "in as many minutes features classify photographs better than from fresh weights (results/photographs.md)"
 ORIGINAL = ".parametrizations.weight.original"  # of a layer with spectral normalisation
 
 
