@@ -248,7 +248,7 @@ def check_target(words: list[str]) -> None:
 
 
 def prepare(folder: Path) -> None:
-    """What a reader is supposed to have: folders of photographs and of flowers, a photograph beside them, and a table."""
+    """What a reader is supposed to have: folders of photographs and of things, a photograph beside them, and a table."""
     import numpy as np
     from PIL import Image
 
@@ -258,11 +258,11 @@ def prepare(folder: Path) -> None:
         for index in range(12):
             pixels = draws.integers(0, 256, (20, 24, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / "photos" / kind / f"{index}.png")
-    for kind in ("daisy", "rose", "tulip"):
-        (folder / "flowers" / kind).mkdir(parents=True)
+    for kind in ("church", "parachute", "spaniel"):
+        (folder / "things" / kind).mkdir(parents=True)
         for index in range(8):
             pixels = draws.integers(0, 256, (28, 28, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / "flowers" / kind / f"{index}.png")
+            Image.fromarray(pixels).save(folder / "things" / kind / f"{index}.png")
     Image.fromarray(draws.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(folder / "one.jpg")
     rows = draws.normal(size=(60, 3))
     lines = ["height,width,weight", *(",".join(f"{value:.4f}" for value in row) for row in rows)]
