@@ -79,9 +79,10 @@ def only(run: Path, step: int) -> Iterator[Path]:
 
 
 def draw(rows: list[dict[str, Any]], file: Path) -> None:
-    figure = Figure(figsize=(12, 3.2), layout="constrained")
     names = list(dict.fromkeys(row["name"] for row in rows))
-    for axes, metric in zip(figure.subplots(1, len(METRICS)), METRICS, strict=True):
+    shown = [metric for metric in METRICS if any(metric in row for row in rows)]
+    figure = Figure(figsize=(3.4 * len(shown), 3.2), layout="constrained")
+    for axes, metric in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         for number, name in enumerate(names):
             points = [(row["minutes"], row[metric]) for row in rows if row["name"] == name and metric in row]
             if points:
