@@ -51,7 +51,7 @@ def samples_over_time(run: Path, out: Path) -> None:
 
 
 def report_pictures(page_file: Path, out: Path) -> None:
-    """Overview, verdict, map, a sample pointed at, and clusters, as a person sees them."""
+    """Overview, verdict, map, and a sample pointed at, as a person sees them."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -61,12 +61,10 @@ def report_pictures(page_file: Path, out: Path) -> None:
         page.wait_for_timeout(500)
         page.screenshot(path=out / "overview.png")
         page.locator(".verdict").first.screenshot(path=out / "verdict.png")
-        for name in ("map", "clusters"):
-            page.evaluate(f"document.getElementById('{name}').scrollIntoView()")
-            page.wait_for_timeout(500)
-            page.screenshot(path=out / f"{name}.png")
         page.evaluate("document.getElementById('map').scrollIntoView()")
-        page.evaluate(f"{PANEL}.goTo({PANEL}.run.clusters[0].central[0])")
+        page.wait_for_timeout(500)
+        page.screenshot(path=out / "map.png")
+        page.evaluate(f"{PANEL}.goTo(0)")
         page.wait_for_timeout(300)
         box = page.locator("canvas").first.bounding_box()
         assert box is not None
