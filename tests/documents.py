@@ -204,12 +204,20 @@ class Reader:
         if (block.long and not training) or (self.brief and parsed.command == "bench"):
             return
         if training and (block.long or self.brief):
-            arguments = [*arguments, *_small_options(arguments)]
+            arguments = [*_without_minutes(arguments), *_small_options(arguments)]
+        if parsed.command == "explore":
+            arguments = [*arguments, "--overwrite"]  # another document may have asked the same of the same folder
         from sao.cli.main import main
 
         code = main(arguments)
         if code != 0:
             raise Wrong(f"sao {' '.join(arguments)} ended with exit code {code}")
+
+
+def _without_minutes(words: list[str]) -> list[str]:
+    """Steps are given in their place."""
+    at = words.index("--minutes") if "--minutes" in words else len(words)
+    return words[:at] + words[at + 2 :]
 
 
 def _small_options(arguments: list[str]) -> list[str]:
