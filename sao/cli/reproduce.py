@@ -156,6 +156,7 @@ def _compare(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
 
 def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str, str]):
     """What the command asks for of a table, and how many runs go at a time."""
+    from sao.reproduce.known import records_in
     from sao.reproduce.rows import check_options, chosen_data, chosen_rows
     from sao.reproduce.study import Study, check_scores, read_scores
     from sao.reproduce.table1 import table1
@@ -180,6 +181,8 @@ def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str,
         search_on = search_on or (searched.pop() if len(searched) == 1 else None)
         check_scores(scores, rows, data if search_on is None else [search_on], arguments.rates)
     known = None if arguments.known is None else Path(arguments.known)
+    if known is not None:
+        records_in(known)  # a wrong file is said before anything is made
     study = Study(table, rows, data, seeds, options, out, not arguments.no_search, search_on, scores, known)
     return study, arguments.jobs or at_a_time(scale)
 

@@ -40,7 +40,7 @@ def known_runs(file: Path, runs: Sequence[StudyRun]) -> list[tuple[StudyRun, dic
 
     A run whose weights others need, such as the classifier of generated images, is made again.
     """
-    records, needed = _records(file), {run.row.needs for run in runs}
+    records, needed = records_in(file), {run.row.needs for run in runs}
     open_runs = [run for run in runs if not run.evaluation.exists()]
     found = []
     for run in (run for run in open_runs if run.row.kind != "reference" and run.row.name not in needed):
@@ -66,7 +66,7 @@ def _write(run: StudyRun, name: str, content: Any) -> None:
     files.write_text(run.folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n", inside=run.folder)
 
 
-def _records(file: Path) -> list[dict[str, Any]]:
+def records_in(file: Path) -> list[dict[str, Any]]:
     try:
         records = files.read_json(file.resolve())["runs"]  # a person named it: a link may lead to it
         if not all(isinstance(one["config"], dict) and all(map(is_metric, one["metrics"])) for one in records):

@@ -187,6 +187,7 @@ def test_runs_of_an_earlier_table_are_not_made_again(ablation, tmp_path, capsys)
 def test_a_file_without_runs_is_refused(text, tmp_path, capsys):
     (tmp_path / "table4.json").write_text(text)
     tiny.refused(capsys, *words("table4", tmp_path / "out", "--rows", "raw", "--known", str(tmp_path / "table4.json")))
+    assert not (tmp_path / "out").exists()
 
 
 def test_runs_of_other_options_are_not_shown_beside_those_of_this_command(ablation, tmp_path):
