@@ -18,6 +18,7 @@ from sao.methods import NonFiniteError, simclr
 from sao.methods.encoders import BigGANOptions
 from sao.methods.hinge import HingeGAN
 from sao.reproduce import study
+from sao.reproduce.known import known_runs
 from sao.reproduce.rows import Row, StudyRun, chosen_rows, runs_of
 from sao.reproduce.study import within_training_set
 from sao.reproduce.table import VALIDATED, read_result, validated, write_curves, write_table
@@ -179,6 +180,10 @@ def test_runs_of_an_earlier_table_are_not_made_again(ablation, tmp_path, capsys)
     made = {one["row"]: one for one in json.loads((out / "table4.json").read_text())["runs"]}
     assert made["raw"]["processor"] == "of another machine"
     assert {"processor", "commit", "date", "config", "metrics"} <= made["patches"].keys()
+    table = table4("cpu")
+    options = {"train.steps": "3", **SMALL}
+    wanted = runs_of(table, [row for row in table.rows if row.name in ROWS], ["digits"], [0], options, tmp_path / "none")
+    assert {run.row.name for run, _ in known_runs(earlier, wanted)} == {*ROWS} - {"supervised"}
     assert main(words("table4", tmp_path / "other", *asked, "--train.batch", "9")) == 0
     assert f"0 of 2 runs are known from {earlier}" in capsys.readouterr().out
 

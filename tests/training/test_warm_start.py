@@ -394,7 +394,8 @@ def test_photographs_begin_with_the_model_in_the_box_and_the_run_goes_on(photogr
 @pytest.mark.parametrize("options", [["--start-from", "none"], ["--encoder.widths", "[4,8]"], ["--method", "hinge"]])
 def test_who_wants_other_weights_gets_them(photographs, tmp_path, options):
     assert main(["train", "--data", str(photographs), "--out", str(tmp_path / "run"), *options, *TINY_STEPS]) == 0
-    assert Run.open(tmp_path / "run").config.train.start_from == ""
+    config = Run.open(tmp_path / "run").config
+    assert (config.train.start_from, config.data.size) == ("", 32), "files of 70 pixels are read at 32 again when it goes on"
 
 
 def test_grey_images_and_other_sizes_begin_afresh(tmp_path):
