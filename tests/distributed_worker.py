@@ -69,6 +69,8 @@ CASES: dict[str, dict[str, Any]] = {
         "method__keys_from": "own",
     },
     "micro-batches": {"method__micro_batch": 10},
+    "norms-of-some": {"method__smooth_one_in": 3, "method__micro_batch": 10},  # two processes have 3 norms of each half
+    "norms-of-some-one-pass": {"method__smooth_one_in": 7, "method__one_pass": "true", "method__norm_weight": 0},
     "local": {
         "method__local_weight": 0.5,
         "method__local_cluster_weight": 0.7,

@@ -109,6 +109,7 @@ class Structural:
     local: Local | None = None
     cluster_warmup: int = 0
     lazy: bool = False
+    smooth_one_in: int = 1
     gradients: dict[str, Tensor] = field(default_factory=dict)  # of the last step
 
     def step(self, real: Tensor, draws: Draws, step: int) -> Terms:
@@ -128,7 +129,7 @@ class Structural:
         features, both, local = self._outputs(torch.cat([real, fake]))
         if self.settings.smoothness_weight > 0 and step % self.smooth_every == self.smooth_every - 1:
             assert draws.directions is not None
-            norms = jacobian_norms(self.discriminator, torch.cat([real, fake]), draws.directions, self.power_steps)
+            norms = self._norms(torch.cat([real, fake]), draws.directions)
         real_z, fake_z = both[: len(real)], both[len(real) :]
         keys = self._keys(real, features[: len(real)]), self._keys(fake, features[len(real) :])
         settings = self._settings(step)
@@ -154,8 +155,7 @@ class Structural:
         norms = None
         if self.settings.smoothness_weight > 0 and step % self.smooth_every == self.smooth_every - 1:
             assert draws.directions is not None
-            inputs = torch.cat([real, fake]).detach()
-            norms = jacobian_norms(self.discriminator, inputs, draws.directions, self.power_steps)
+            norms = self._norms(torch.cat([real, fake]).detach(), draws.directions)
         terms = reference.discriminator_terms(settings, real_z, fake_z, keys, pool, norms)
         terms |= self._local_terms(real_local, fake_local, draws)
         others = reference.diagnostics(self.settings, real_z, fake_z, norms)
@@ -195,6 +195,12 @@ class Structural:
         """With the λ_c of a step: the first has one part of it, the second two, and so on."""
         weight, parts = self.settings.cluster_weight, self.cluster_warmup
         return replace(self.settings, cluster_weight=weight * (step + 1) / parts if step < parts else weight)
+
+    def _norms(self, inputs: Tensor, directions: Tensor) -> Tensor:
+        """Of the inputs [real; fake], of one in so many of each half."""
+        half = len(inputs) // 2
+        chosen = [row for row in range(len(inputs)) if row % half % self.smooth_one_in == 0]
+        return jacobian_norms(self.discriminator, inputs[chosen], directions[chosen], self.power_steps)
 
     def _outputs(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features, embeddings and, of every position of a map on the way, local embeddings (n, positions, q)."""

@@ -40,6 +40,7 @@ CASES: dict[str, dict[str, str]] = {name: {} for name in METHODS} | {
     "structural, one pass, zero sum": {"method__one_pass": "true", "method__smooth_every": "2", "method__norm_weight": "0"},
     "structural, local": {"method__local_weight": "1", "method__local_cluster_weight": "1", "method__micro_batch": "10"},
     "structural, local, one pass": {"method__local_weight": "1", "method__one_pass": "true"},
+    "structural, norms of some": {"method__smooth_one_in": "5"},
     "structural, all augmented": {"method__augmentation__flip": "true", "method__augment_generated": "true"},
 }
 CASES |= {f"simclr, {kind}": {"method__optimiser__kind": kind} for kind in ("lars", "sgd")}  # those before are of AdamW

@@ -18,7 +18,8 @@ from sao.methods.base import Batch, Context, total
 from sao.networks import Generator
 from sao.networks.cpu import portable
 
-WHOLE = {"one_pass": False, "smooth_every": 1, "keys_from": "ema"}  # the paper's step, which these options make shorter
+# The paper's step, which these options make shorter.
+WHOLE = {"one_pass": False, "smooth_every": 1, "smooth_one_in": 1, "keys_from": "ema"}
 
 
 class Literal(structural.Structural):

@@ -1,7 +1,8 @@
 """Passes of a discriminator: in micro-batches, with or without a graph, with or without Jacobian norms.
 
 D's samples do not interact. So the gradient of the loss is taken at D's outputs for the whole batch, and each micro-batch sends
-its rows of it back: the last one has kept its graph, the others are embedded again. A small batch is one micro-batch.
+its rows of it back: the last one has kept its graph, the others are embedded again. A small batch is one micro-batch. Where
+only some samples have Jacobian norms, these are one micro-batch more, of norms alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +51,7 @@ class MicroBatch(NamedTuple):
         """A scalar whose backward pass sends back these rows of the gradient; without `norms`, of a loss that has none."""
         outputs, rows = self.outputs, self.rows
         sent = (outputs.embeddings * gradient.embeddings[rows]).sum()
-        if norms:
+        if norms and outputs.norms.numel() > 0:
             sent = sent + (outputs.norms * gradient.norms[rows]).sum()
         return sent if outputs.local.numel() == 0 else sent + (outputs.local * gradient.local[rows]).sum()
 
@@ -64,13 +65,19 @@ class EmbeddedBatch(NamedTuple):
 
     embeddings: Tensor
     features: Tensor
-    norms: Tensor
+    norms: Tensor  # (m, 1) or, of some rows only, (s, 1)
     local: Tensor
     micro_batches: Iterator[MicroBatch]
+    graph_of_norms: Tensor | None = None  # where they are of some rows only
 
     def gradient(self, loss: Tensor, retain_graph: bool = False) -> Gradient:
         outputs = Gradient(self.embeddings, self.norms, self.local)
         return Gradient(*torch.autograd.grad(loss, outputs, retain_graph=retain_graph, materialize_grads=True))
+
+    def send_back_norms(self, gradient: Gradient, weights: Sequence[Tensor]) -> None:
+        """To D's weights, from the norms that no micro-batch has."""
+        if self.graph_of_norms is not None:
+            self.graph_of_norms.backward(gradient.norms, inputs=weights)
 
 
 class DiscriminatorPasses(Generative):
@@ -80,11 +87,18 @@ class DiscriminatorPasses(Generative):
     micro_batch: int | None  # samples that pass at a time
     batch: int  # of all processes
     power_steps = 1  # of the power iteration that finds Jacobian norms
+    smooth_one_in = 1  # of so many real and of so many generated samples one has a Jacobian norm
 
     def _embed_batch(
         self, inputs: Tensor, directions: Tensor | None, for_inputs: bool = False, compiled: bool = True
     ) -> EmbeddedBatch:
         """All inputs and, where there are directions, their Jacobian norms; `for_inputs`: their gradients will be asked for."""
+        if directions is not None and self.smooth_one_in > 1:
+            chosen = self.smooth_rows()
+            some, along = (torch.cat([half[chosen] for half in both.chunk(2)]) for both in (inputs, directions))
+            norms = self._embed_with_norms(some.detach(), along).norms
+            batch = self._embed_batch(inputs, None, for_inputs, compiled)
+            return batch._replace(norms=norms.detach().requires_grad_(), graph_of_norms=norms)
 
         def embedded(rows: slice, along: Tensor | None = None) -> MicroBatch:
             chunk = inputs[rows].detach().requires_grad_(for_inputs)
@@ -144,6 +158,11 @@ class DiscriminatorPasses(Generative):
         if self.discriminator.local_head is None:
             return *called(self.discriminator)(inputs), inputs.new_empty(len(inputs), 0, 0)
         return called(self.discriminator.with_local)(inputs)
+
+    def smooth_rows(self, whole: bool = False) -> slice:
+        """Which rows of each half have norms, of this process or of the whole batch; any number of processes has the same."""
+        start = 0 if whole else distributed.local_slice(self.batch).start
+        return slice(-start % self.smooth_one_in, None, self.smooth_one_in)
 
     # --- micro-batches -----------------------------------------------------------------------------------------------
 

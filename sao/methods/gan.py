@@ -142,6 +142,7 @@ class Adversarial(DiscriminatorPasses):
             for micro_batch in batch.micro_batches:
                 with record_function("phase/discriminator backward"):
                     micro_batch.along(gradient).backward()
+            batch.send_back_norms(gradient, [*self.discriminator.parameters()])
         distributed.sum_gradients(self.discriminator.parameters())
         return self.update("discriminator", losses, self.diagnostics(*sides)), keys[: len(real)]
 
@@ -211,6 +212,7 @@ class Adversarial(DiscriminatorPasses):
             if generated and both_at_once:
                 assert chunk.grad is not None
                 of_inputs[rows] = -chunk.grad
+        batch.send_back_norms(gradient, weights)
         return of_inputs
 
     # --- passes ------------------------------------------------------------------------------------------------------
@@ -223,6 +225,10 @@ class Adversarial(DiscriminatorPasses):
 
     def _gather(self, embeddings: Tensor, keys: Tensor, norms: Tensor, local: Tensor) -> tuple[Side, Side]:
         """The real and the generated side of the global batch from local rows [real; fake], in a single message."""
+        if norms.shape[1] > 0 and self.smooth_one_in > 1:  # a row of the message for each row of the batch
+            every = norms.new_zeros(2, len(embeddings) // 2, 1)
+            every[:, self.smooth_rows()] = norms.unflatten(0, (2, -1))
+            norms = every.flatten(0, 1)
         columns = [embeddings, keys.to(embeddings.dtype), norms, local.flatten(1)]
         rows, widths = torch.cat(columns, dim=1), [column.shape[1] for column in columns]
         # Real and generated rows travel side by side: one row of the message for each row of the batch.
@@ -230,7 +236,8 @@ class Adversarial(DiscriminatorPasses):
         real, fake = (half.split(widths, dim=1) for half in message.chunk(2, dim=1))
 
         def side(embeddings: Tensor, keys: Tensor, norms: Tensor, positions: Tensor) -> Side:
-            return Side(embeddings, keys.detach(), norms.flatten(), positions.reshape(len(positions), *local.shape[1:]))
+            found = norms[self.smooth_rows(whole=True)].flatten()
+            return Side(embeddings, keys.detach(), found, positions.reshape(len(positions), *local.shape[1:]))
 
         return side(*real), side(*fake)
 

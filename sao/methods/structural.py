@@ -9,10 +9,11 @@ from torch.autograd.profiler import record_function
 from torch.nn import functional as F
 
 from sao.config.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from sao.core import objectives
+from sao.core import distributed, objectives
 from sao.core import random as randomness
 from sao.core.jacobian import smoothness_penalty
 from sao.core.memory_bank import MemoryBank
+from sao.errors import InputError
 from sao.methods.base import Context, Scalars
 from sao.methods.encoders import Local, discriminator_for
 from sao.methods.gan import Adversarial, AdversarialOptions, Side
@@ -59,6 +60,9 @@ class Options(AdversarialOptions):
     lipschitz: PositiveFloat = Field(default=1.0, description="target spectral norm of the Jacobian (Lipschitz target)")
     power_steps: PositiveInt = Field(default=1, description="power iterations for the spectral norm")
     smooth_every: PositiveInt = Field(default=1, description="steps between two penalties; 1 is the method, more is faster")
+    smooth_one_in: PositiveInt = Field(
+        default=1, description="penalise the Jacobian norm of one sample in so many, unbiased; 1 is the method, more is faster"
+    )
     norm_weight: NonNegativeFloat = Field(default=4.0, description="λ_h, weight of the hinge on embeddings' lengths, times λ_s")
     norm_side: Literal["floor", "ceiling"] = Field(default="floor", description="floor: lengths below 1 cost; ceiling: above 1")
     spectral_normalisation: bool = Field(default=False, description="divide D's weights by their spectral norms")
@@ -101,7 +105,12 @@ class Structural(Adversarial):
             jacobians=options.smoothness_weight > 0,
         )
         super().__init__(discriminator, options.generator.build(context.shape), options, context)
-        self.options, self.power_steps = options, options.power_steps
+        share = context.batch // distributed.world_size()  # of a process, the smallest
+        if options.smooth_one_in > share:
+            raise InputError(
+                f"method.smooth_one_in {options.smooth_one_in} is more samples than the {share} of a process: no norm"
+            )
+        self.options, self.power_steps, self.smooth_one_in = options, options.power_steps, options.smooth_one_in
         self.cycle = options.smooth_every if options.smoothness_weight > 0 else 1
         self.zero_sum = options.smoothness_weight * options.norm_weight == 0  # the hinge on lengths is D's alone
         self.bank = None

@@ -43,6 +43,7 @@ class Options:
     bank: int = 15  # three steps are more than it holds
     power_steps: int = 1
     smooth_every: int = 1
+    smooth_one_in: int = 1
     micro_batch: int | None = None
     one_pass: bool = False
     own_keys: bool = False
@@ -93,7 +94,7 @@ def built(options: Options) -> Adversarial:
             own = {"name": "structural", "embedding_size": 5, "bank": options.bank, "power_steps": options.power_steps}
             own["keys_from"] = "own" if options.own_keys else "ema"
             own |= {name: getattr(settings, name) for name in Settings.__dataclass_fields__} | smoothness
-            shared_names = ("cluster_warmup", "lazy", "local_weight", "local_cluster_weight", "local_stage")
+            shared_names = ("cluster_warmup", "lazy", "smooth_one_in", "local_weight", "local_cluster_weight", "local_stage")
             own |= {"local_size": 3, **{name: getattr(options, name) for name in shared_names}}
     config = build({"method": shared | own, "encoder": encoder, "train": {"batch": options.batch}})
     method = config.build_method(options.shape, SAMPLES, None).double()
@@ -136,6 +137,7 @@ def reference(options: Options, method: Adversarial) -> reference_step.Structura
         reference_step.Local(options.local_stage, *local) if any(local) else None,
         options.cluster_warmup,
         options.lazy,
+        options.smooth_one_in,
     )
 
 

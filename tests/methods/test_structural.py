@@ -246,3 +246,9 @@ def test_the_map_of_a_stage_comes_from_the_pass_of_the_features(stage):
 def test_local_embeddings_of_what_has_no_such_map_are_refused_in_a_line(options, said, weight):
     with pytest.raises(InputError, match=said):
         tiny.method(**options, **{weight: 1})
+
+
+def test_a_penalty_of_no_sample_is_refused_in_a_line():
+    assert tiny.method(method__smooth_one_in=16).smooth_one_in == 16
+    with pytest.raises(InputError, match=r"method\.smooth_one_in 17 is more samples than the 16 of a process"):
+        tiny.method(method__smooth_one_in=17)

@@ -85,6 +85,15 @@ CASES = {
     "one pass, vectors, no clustering": case(one_pass=True, shape=(7,), cluster_weight=0),
     "warm-up": case(cluster_warmup=2),
     "warm-up, one pass": case(cluster_warmup=4, one_pass=True),
+    "norms of some": case(smooth_one_in=3),
+    "norms of one, two power steps, ceiling": case(smooth_one_in=6, power_steps=2, norm_side="ceiling"),
+    "norms of some, micro-batches, spectral normalisation": case(smooth_one_in=4, micro_batch=5, spectral_normalisation=True),
+    "norms of some, own keys, one pass": case(smooth_one_in=4, own_keys=True, one_pass=True, smooth_every=2),
+    "norms of some, one pass, zero sum in every other step": case(
+        smooth_one_in=2, one_pass=True, norm_weight=0, smooth_every=2
+    ),
+    "norms of some, one pass, micro-batches, local": case(**LOCAL, smooth_one_in=2, one_pass=True, micro_batch=5),
+    "norms of some, lazy, vectors": case(smooth_one_in=2, lazy=True, smooth_every=2, shape=(7,)),
     "lazy": case(lazy=True, smooth_every=2),
     "lazy, micro-batches": case(lazy=True, smooth_every=2, micro_batch=5),
     "lazy, one pass": case(lazy=True, smooth_every=2, one_pass=True),
