@@ -101,6 +101,7 @@ class Method(nn.Module, ABC):
     # Names of the networks and buffers that `features` and `embeddings` need; others are not loaded. "": all.
     features_with: tuple[str, ...] = ("",)
     embeddings_with: tuple[str, ...] | None = None  # None: the same as for the features
+    flipped = False  # whether training mirrors half of the images, so that an image and its mirror image mean the same
     own_clusters: int | None = None  # number of clusters, where the method makes clusters of its own
 
     def __init__(self) -> None:
@@ -160,8 +161,10 @@ class Method(nn.Module, ABC):
 
     @torch.no_grad()
     def layers(self, inputs: Tensor) -> Tensor:
-        """The features and, pooled to 4x4 or 2x2, the maps of every stage that led to them."""
-        return with_stages(self, self.features, inputs)
+        """The features and, pooled to 4x4 or 2x2, the maps of every stage that led to them; where `flipped`, the mean over the
+        image and its mirror image: SVM and k-means of photographs gain by it (results/photographs.md)."""
+        found = with_stages(self, self.features, inputs)
+        return (found + with_stages(self, self.features, inputs.flip(-1))) / 2 if self.flipped else found
 
     def tensors_for(self, use: Use) -> dict[str, Tensor]:
         """The parameters and buffers that this use needs, as the method declares them."""

@@ -77,6 +77,7 @@ class BigBiGAN(Generative):
         self.ema_encoder = EMA(self.encoder, options.ema_decay)
         self.ema_generator = EMA(self.generator, options.ema_decay)
         self.latent_shape = (latent_size,)
+        self.flipped = options.augmentation.flip
         self.options, self.batch, self.seed = options, context.batch, context.seed
         self.optimisers = {
             "discriminator": options.discriminator_optimiser.build(self.discriminator.parameters()),

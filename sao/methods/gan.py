@@ -75,6 +75,7 @@ class Adversarial(DiscriminatorPasses):
         self.ema_generator = EMA(generator, options.ema_decay)
         self.latent_shape = (options.generator.latent_size,)
         self.augmentation, self.augment_generated = options.augmentation, options.augment_generated
+        self.flipped = options.augmentation.flip
         self.micro_batch, self.one_pass = options.micro_batch, options.one_pass
         self.batch, self.seed = context.batch, context.seed
         self.optimisers = {

@@ -41,6 +41,7 @@ class Supervised(Method):
         self.classifier = Discriminator(encoder, nn.Linear(encoder.feature_size, context.classes))
         self.ema_classifier = EMA(self.classifier, options.ema_decay)
         self.augmentation, self.batch, self.seed = options.augmentation, context.batch, context.seed
+        self.flipped = options.augmentation.flip
         self.optimisers = {"classifier": options.optimiser.build(self.classifier.parameters())}
 
     def step(self, batch: Batch, step: int) -> Scalars:

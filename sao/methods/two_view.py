@@ -60,6 +60,7 @@ class TwoViews(Method):
         used = "network" if self.ema_network is None else "ema_network.network"
         self.features_with, self.embeddings_with = (f"{used}.encoder",), (used,)
         self.views = [options.view, options.second_view or options.view]
+        self.flipped = all(view.flip for view in self.views)
         self.batch, self.seed, self.steps = context.batch, context.seed, context.steps
         self.optimisers = {"network": options.optimiser.build([*self.network.parameters(), *self.predictor.parameters()])}
 

@@ -40,6 +40,7 @@ def test_hooks_are_gone_after_an_error():
 @pytest.mark.parametrize("name", ["structural", "simclr", "biggan", "bigbigan", "supervised"])
 def test_every_learner_with_maps_has_layers_of_the_weights_it_is_evaluated_with(name):
     method = tiny.method(method=name).eval()
+    method.flipped = False
     inputs = tiny.batch().inputs
     layers, features = method.layers(inputs), method.features(inputs)
     assert layers.shape[1] > features.shape[1]
@@ -66,3 +67,36 @@ def test_an_encoder_without_maps_says_so(name):
 )
 def test_photographs_give_all_layers_and_everything_else_the_backbone(name, shape, expected):
     assert tiny.method(method=name).usual_feature(shape) == expected
+
+
+FLIP = {"method__augmentation__flip": "true"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("structural", FLIP),
+        ("supervised", FLIP),
+        ("bigbigan", FLIP),
+        ("simclr", {"method__view__flip": "true"}),
+        ("byol", {"method__view__flip": "true", "method__second_view__flip": "true"}),
+    ],
+)
+def test_a_network_that_learnt_from_mirrored_images_gives_the_mean_of_both(name, options):
+    method = tiny.method(method=name, **options).eval()
+    inputs = tiny.batch().inputs
+    alone, turned = (with_stages(method, method.features, images) for images in (inputs, inputs.flip(-1)))
+    assert not torch.equal(alone, turned)
+    torch.testing.assert_close(method.layers(inputs), (alone + turned) / 2)
+    torch.testing.assert_close(method.layers(inputs), method.layers(inputs.flip(-1)))
+    torch.testing.assert_close(method.features(inputs), alone[:, : method.features(inputs).shape[1]])
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("structural", {}), ("byol", {"method__view__flip": "true", "method__second_view__flip": "false"})],
+)
+def test_one_that_saw_no_mirror_image_gives_those_of_the_image_alone(name, options):
+    method = tiny.method(method=name, **options).eval()
+    inputs = tiny.batch().inputs
+    assert torch.equal(method.layers(inputs), with_stages(method, method.features, inputs))
