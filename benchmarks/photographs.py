@@ -114,21 +114,24 @@ class Store:
 
 
 def measure_baselines(store: Store, parts: Parts, centroids: list[int], metrics: tuple[str, ...]) -> None:
-    """Patches, and where there are weights of EfficientNet-Lite0, its features."""
+    """Patches and, if its weights are there, EfficientNet-Lite0; once also averaged with those of the mirror images."""
     images: list[tuple[Pixels, np.ndarray]] = [(pixels, np.arange(len(pixels))) for pixels, _ in parts]
+    both = images + [(np.ascontiguousarray(pixels[:, :, ::-1]), rows) for pixels, rows in images]
     network = pretrained("auto", (3, *parts[0][0].shape[1:3]))
     kinds: dict[str, Any] = {
-        f"patches, {number}": lambda number=number: patch_features(images, number, 0) for number in centroids
+        f"patches, {number}": lambda shown, number=number: patch_features(shown, number, 0) for number in centroids
     }
     if network is not None:
-        kinds["pretrained"] = lambda: network.features(images, torch.device("cpu"), float("inf"))
-    for name, features in kinds.items():
-        if not store.has(name=name):
-            begun = time.process_time()
-            values, facts = features()
-            minutes = round((time.process_time() - begun) / 60, 2)
-            found = measured(values, parts, metrics)
-            store.add(found, name=name, feature=facts["feature"], step=0, seed=0, minutes=minutes)
+        kinds["pretrained"] = lambda shown: network.features(shown, torch.device("cpu"), float("inf"))
+    for kind, features in kinds.items():
+        for name, shown in ((kind, images), (f"{kind}, mirrored", both)):
+            if not store.has(name=name):
+                begun = time.process_time()
+                values, facts = features(shown)
+                minutes = round((time.process_time() - begun) / 60, 2)
+                means = [sum(values[part :: len(parts)]) / (len(shown) / len(parts)) for part in range(len(parts))]
+                found = measured(means, parts, metrics)
+                store.add(found, name=name, feature=facts["feature"], step=0, seed=0, minutes=minutes)
 
 
 def measure_run(
