@@ -31,7 +31,7 @@ from sao.data.files.reading import (
     codes_and_names,
 )
 from sao.data.split import SLICE, Labels, labels_or_note
-from sao.errors import InputError, printable
+from sao.errors import InputError, explained, printable
 
 DATA_NAMES = ("x", "images", "data", "features")
 LABEL_NAMES = ("y", "labels", "label", "target", "targets")
@@ -81,17 +81,9 @@ class Arrays:
 
 def read_arrays(path: Path, options: ReadOptions) -> Found:
     name = printable(str(path))
-    try:
-        with open(path, "rb") as stream:
-            zipped = stream.read(2) == b"PK"
+    with explained(path, "", "save a plain array with numpy.save, without pickled objects"), open(path, "rb") as stream:
+        zipped = stream.read(2) == b"PK"
         arrays = _from_npz(path) if zipped else Arrays(np.load(path, mmap_mode="r", allow_pickle=False))
-    except InputError:
-        raise
-    except Exception as error:  # numpy lets parser and memory errors through on damaged files
-        reason = printable(str(error).split("\n")[0])[:120] or type(error).__name__
-        raise InputError(
-            f"{name} cannot be read ({reason}): save a plain array with numpy.save, without pickled objects"
-        ) from None
     for x, y in ((arrays.x, arrays.y), (arrays.x_test, arrays.y_test)):
         if x is not None and x.dtype.kind not in "biuf":
             raise InputError(f"{name} holds values of type {x.dtype}: save numbers (uint8, uint16 or float32)")
@@ -155,14 +147,13 @@ def _pixels(images: "ArrayImages", options: ReadOptions, path: Path | None) -> n
     if (unchanged := images.unchanged()) is not None:
         return unchanged
     recipe, count = images.recipe, len(images.usable)
-    shape, kind = (recipe.size, recipe.size, recipe.channels), np.dtype(np.uint8 if recipe.bits == 8 else np.uint16)
-    if path is None or count * math.prod(shape) * kind.itemsize <= dataset.IN_MEMORY_BYTES:
+    if path is None or count * math.prod(recipe.shape) * recipe.dtype.itemsize <= dataset.IN_MEMORY_BYTES:
         return images.in_memory()
     about = hashlib.blake2b(repr((recipe, options.axes)).encode() + file_digest(path), digest_size=16).hexdigest()
     key = f"arrays-{FORMAT_VERSION}-{recipe.size}-{recipe.channels}-{recipe.fit}-{about}"
     if (stored := options.cache.read(key)) is not None:
         return stored.pixels
-    with options.cache.writer({"pixels": shape}, count, kind) as writer:
+    with options.cache.writer({"pixels": recipe.shape}, count, recipe.dtype) as writer:
         for chunk in images.chunks():
             writer.append(pixels=chunk)
         return writer.commit(key, {}).pixels
@@ -218,8 +209,7 @@ class ArrayImages:
 
     def in_memory(self) -> np.ndarray:
         """All of them, without a second copy."""
-        shape = (len(self.usable), self.recipe.size, self.recipe.size, self.recipe.channels)
-        found, done = np.empty(shape, np.uint8 if self.recipe.bits == 8 else np.uint16), 0
+        found, done = np.empty((len(self.usable), *self.recipe.shape), self.recipe.dtype), 0
         for chunk in self.chunks():
             found[done : done + len(chunk)] = chunk
             done += len(chunk)
@@ -227,27 +217,24 @@ class ArrayImages:
 
     def unchanged(self) -> np.ndarray | None:
         """The array itself where every image of it is used as it is."""
-        volumes = self._volumes[0]
-        finished = (self.recipe.size, self.recipe.size, self.recipe.channels)
-        kept = np.uint8 if self.recipe.bits == 8 else np.uint16
-        if len(self._volumes) > 1 or volumes.dtype != kept or volumes.shape[2:] != finished or self.recipe.span is not None:
+        volumes, recipe = self._volumes[0], self.recipe
+        finished = (volumes.dtype, volumes.shape[2:]) == (recipe.dtype, recipe.shape) and recipe.span is None
+        if len(self._volumes) > 1 or not finished:
             return None
         if self.slices == 1:
             return volumes[:, 0]
         # Slices lie behind each other: one axis of both is a view, else it would be a copy of everything.
         behind = volumes.strides[0] == self.slices * volumes.strides[1]
-        return volumes.reshape(-1, *finished) if behind else None
+        return volumes.reshape(-1, *recipe.shape) if behind else None
 
     def _finish(self, values: np.ndarray) -> np.ndarray:
         recipe, channels = self.recipe, values.shape[-1]
         if recipe.bits == 8 and values.dtype != np.uint8:
-            values = (
-                values.astype(np.float32 if values.dtype.kind != "f" else np.float64) * self._scale[0] + self._scale[1] + 0.5
-            )
-            values = values.astype(np.uint8)
+            wide = np.float32 if values.dtype.kind != "f" else np.float64
+            values = (values.astype(wide) * self._scale[0] + self._scale[1] + 0.5).astype(np.uint8)
         elif recipe.bits == 16:
             values = in_bits(values, recipe)
-        if values.shape[1:] == (recipe.size, recipe.size, recipe.channels):
+        if values.shape[1:] == recipe.shape:
             return values
         if recipe.bits == 16 or channels not in (1, 3, 4) or recipe.channels not in (1, 3):
             return np.stack([fit_planes(image, recipe) for image in values])

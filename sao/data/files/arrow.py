@@ -5,7 +5,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,10 @@ from sao.data.files.archives import file_digest
 from sao.data.files.decode import Failure, Loaded
 from sao.data.files.reading import Entry, Source, inside, leaves
 from sao.data.split import HELD_OUT, LABEL_COLUMNS
-from sao.errors import InputError, printable
+from sao.errors import InputError, explained, printable
 
 ROWS_AT_ONCE = 256
+DAMAGED = "it is damaged, write it again"
 TABLE_STARTS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")  # the last is a stream, which is what Hugging Face's cache holds
 
 
@@ -57,7 +57,7 @@ class ImageTable(Source):
         schema, column = _schema(path), _column(path)
         label = next((name for name in schema.names if name.lower() in LABEL_COLUMNS), None)
         labels: list[Any] = []
-        with _explained(path):
+        with explained(path, "", DAMAGED):
             for batch in batches(path, [column] + ([label] if label else []), ROWS_AT_ONCE):
                 for cell in batch.column(column).to_pylist():
                     content, name = _bytes_and_path(cell)
@@ -68,7 +68,7 @@ class ImageTable(Source):
     def load(self) -> Iterator[Loaded]:
         for path in self.tables:
             column, folder = _column(path), os.path.realpath(path.parent)
-            with _explained(path):
+            with explained(path, "", DAMAGED):
                 for batch in batches(path, [column], ROWS_AT_ONCE):
                     for cell in batch.column(column).to_pylist():
                         content, name = _bytes_and_path(cell)
@@ -174,14 +174,3 @@ def batches(path: Path, columns: list[str] | None, rows: int) -> Iterator[Any]:
         count = getattr(reader, "num_record_batches", None)
         for batch in reader if count is None else map(reader.get_batch, range(count)):
             yield batch if columns is None else batch.select(columns)
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    import pyarrow
-
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = printable(str(error).split("\n")[0])[:120]
-        raise InputError(f"{printable(str(path))} cannot be read ({reason}): it is damaged, write it again") from None

@@ -24,6 +24,7 @@ from sao.data.files.decode import (
     Picture,
     Recipe,
     Values,
+    counted,
     decode_chunk,
     digest,
     digest_chunk,
@@ -41,7 +42,6 @@ from sao.data.files.reading import (
     ReadOptions,
     Skipped,
     Source,
-    Splits,
     codes_and_names,
     first_of,
     inside,
@@ -55,6 +55,7 @@ from sao.runtime.machine import usable_cores
 FORMAT_VERSION = 2  # to be raised whenever the same files and options would give other pixels
 SMALLEST, LARGEST_CHOSEN, LARGEST = 8, 128, 256
 CHUNK_ITEMS, CHUNK_BYTES = 64, 8 * 2**20
+CRASHED = Failure("the image decoder crashed on it")
 STACK_ENDINGS, CHUNK_STACKS = (".tif", ".tiff", ".dcm"), 4  # a small file may hold thousands of images
 FILES_OF_CHANNELS = 10  # so many files of as many pages each are images whose pages are channels
 # Below these a second process would take longer to start than it saves.
@@ -181,18 +182,13 @@ def _levels(stored: Stored, options: ReadOptions) -> tuple[PixelRange | None, Pi
 
 
 def _given_layout(source: Source, usable: np.ndarray, use_labels: bool) -> Layout:
-    labels, notes = None, []
+    labels, notes, splits = None, [], None
     if source.labels is not None and use_labels:
         labels, notes = labels_or_note(np.array(source.labels)[usable])
-    return Layout(_among(usable, source.splits), labels, notes)
-
-
-def _among(usable: np.ndarray, splits: Splits | None) -> Splits | None:
-    """Splits of all entries as places among the usable ones."""
-    if splits is None:
-        return None
-    first, second = (np.flatnonzero(np.isin(usable, split)) for split in splits)
-    return first, second
+    if source.splits is not None:  # of all entries: as places among the usable ones
+        first, second = (np.flatnonzero(np.isin(usable, split)) for split in source.splits)
+        splits = first, second
+    return Layout(splits, labels, notes)
 
 
 def _from_cache(source: Source, options: ReadOptions) -> Stored:
@@ -233,7 +229,7 @@ def _survey(source: Source, options: ReadOptions) -> tuple[Recipe, list[str], li
     shorter_sides: list[int] = []
     failures: list[Skipped] = []
     entries = iter(source.entries)
-    for results in over_files(inspect_chunk, source, options, lambda _: _CRASHED, 0, 2):
+    for results in over_files(inspect_chunk, source, options, lambda _: CRASHED, 0, 2):
         for header, entry in zip(results, entries, strict=False):
             if isinstance(header, Failure):
                 failures.append(Skipped(printable(entry.name), header.reason))
@@ -296,13 +292,11 @@ def _decode_all(source: Source, options: ReadOptions, prefix: str, content: byte
     low, high = np.full(recipe.channels, np.inf), np.full(recipe.channels, -np.inf)
     tally, combined, index = Tally(), hashlib.blake2b(digest_size=16), 0
     aspects: list[float] = []
-    sides = {"pixels": recipe.size} | ({"frames": recipe.frame} if recipe.frame else {})
-    shapes = {name: (side, side, recipe.channels) for name, side in sides.items()}
+    shapes = {"pixels": recipe.shape} | ({"frames": (recipe.frame, recipe.frame, recipe.channels)} if recipe.frame else {})
     work = partial(decode_chunk, recipe=recipe)
-    kind = np.dtype(np.uint8 if recipe.bits == 8 else np.uint16)
     floats = False
-    with options.cache.writer(shapes, len(source.entries), kind) as writer:
-        lost = lambda item: (_CRASHED, digest(read(item)))  # noqa: E731
+    with options.cache.writer(shapes, len(source.entries), recipe.dtype) as writer:
+        lost = lambda item: (CRASHED, digest(read(item)))  # noqa: E731
         for results in over_files(work, source, options, lost, surveyed, surveyed + 1):
             chunk: list[Picture] = []
             for pictures, one in results:
@@ -317,11 +311,12 @@ def _decode_all(source: Source, options: ReadOptions, prefix: str, content: byte
                     chunk += pictures
                     slices += [(index, len(pictures))] if len(pictures) > 1 else []
                 index += 1
-            if chunk and kind == np.uint16:
-                pixels = np.stack([picture.pixels for picture in chunk])
-                low, high = np.minimum(low, pixels.min(axis=(0, 1, 2))), np.maximum(high, pixels.max(axis=(0, 1, 2)))
             if chunk:
-                writer.append(**{name: np.stack([getattr(picture, name) for picture in chunk]) for name in shapes})
+                stacked = {name: np.stack([getattr(picture, name) for picture in chunk]) for name in shapes}
+                writer.append(**stacked)
+                if recipe.bits > 8:
+                    low = np.minimum(low, stacked["pixels"].min(axis=(0, 1, 2)))
+                    high = np.maximum(high, stacked["pixels"].max(axis=(0, 1, 2)))
                 aspects += [round(picture.aspect, 5) for picture in chunk]
         skipped = source.skipped + _skipped(source, failed)
         if len(failed) == len(source.entries):
@@ -333,14 +328,11 @@ def _decode_all(source: Source, options: ReadOptions, prefix: str, content: byte
             "reading": reading + tally.reading(recipe),
             "slices": slices,
         }
-        if kind == np.uint16:
+        if recipe.bits > 8:
             facts |= {"low": low.tolist(), "high": high.tolist(), "floats": floats}
         if recipe.frame is not None:
             facts["aspects"] = aspects
         return writer.commit(prefix + (content or combined.digest()).hex(), facts)
-
-
-_CRASHED = Failure("the image decoder crashed on it")
 
 
 def _skipped(source: Source, failed: dict[int, str]) -> list[Skipped]:
@@ -390,10 +382,6 @@ def _workers(source: Source) -> int:
 KINDS = {1: "grey", 3: "colour"}
 
 
-def _counted(channels: int) -> str:
-    return "1 channel" if channels == 1 else f"{channels} channels"
-
-
 @dataclass
 class Tally:
     """What the notes will say about the decoded images."""
@@ -425,7 +413,7 @@ class Tally:
             smaller and f"{smaller} of {total} images are smaller than {recipe.size} pixels and were enlarged",
             self.transparent and f"{self.transparent} of {total} images have transparency and were composited on white",
             self.more_pages and f"{self.more_pages} files have more pages than the first: pip install 'sao[tiff]' to read them",
-            f"images are read as {KINDS.get(recipe.channels, 'images')} ({_counted(recipe.channels)})",
+            f"images are read as {KINDS.get(recipe.channels, 'images')} ({counted(recipe.channels)})",
             recipe.frame and f"training sees random crops of the whole images, which are {kept}",
         ]
         return [note for note in notes if note]
@@ -446,11 +434,8 @@ def fit_note(sizes: Counter, recipe: Recipe) -> str | None:
     square = all(width == height for width, height in sizes)
     if set(sizes) == {(recipe.size, recipe.size)} and recipe.fit != "centre":
         return None
-    if len(sizes) == 1:
-        ((width, height),) = sizes
-        start = f"images of {width}x{height} pixels were"
-    else:
-        start = f"images of {len(sizes)} different sizes were"
+    (width, height), *others = sizes
+    start = f"images of {len(sizes)} different sizes were" if others else f"images of {width}x{height} pixels were"
     if recipe.fit == "centre":
         return (
             f"{start} resized to a short side of {recipe.short_side}, of which the centre {recipe.size}x{recipe.size} is kept"
