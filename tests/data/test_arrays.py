@@ -32,7 +32,7 @@ def all_pixels(opened):
 
 
 def test_uint8_images_are_taken_as_they_are(tmp_path, images):
-    opened = open_path(saved(tmp_path, images), cache_folder=tmp_path / "cache")
+    opened = open_path(saved(tmp_path, images))
     np.testing.assert_array_equal(all_pixels(opened), images)
     assert opened.dataset.train.labels is None
     assert not (tmp_path / "cache").exists()
@@ -50,16 +50,16 @@ def test_uint8_images_are_taken_as_they_are(tmp_path, images):
     ],
 )
 def test_other_types_give_the_same_pixels_and_a_note(tmp_path, images, change, note):
-    opened = open_path(saved(tmp_path, change(images)), cache_folder=tmp_path / "cache")
+    opened = open_path(saved(tmp_path, change(images)))
     np.testing.assert_array_equal(all_pixels(opened), images)
     assert any(note in sentence for sentence in [*opened.notes, *opened.reading])
 
 
 def test_grey_images_and_odd_sizes(tmp_path, images):
-    opened = open_path(saved(tmp_path, np.pad(images[..., 0], ((0, 0), (6, 6), (6, 8)))), cache_folder=tmp_path / "c")
+    opened = open_path(saved(tmp_path, np.pad(images[..., 0], ((0, 0), (6, 6), (6, 8)))))
     assert opened.dataset.train.shape == (1, 16, 16)
     assert any("28x30" in note or "30x28" in note for note in opened.notes)
-    bits = open_path(saved(tmp_path, images[..., 0] > 127), cache_folder=tmp_path / "c")
+    bits = open_path(saved(tmp_path, images[..., 0] > 127))
     assert set(np.unique(all_pixels(bits))) == {0, 255}
 
 
@@ -67,11 +67,11 @@ def test_images_with_nan_are_skipped(tmp_path, images):
     floats = images / 255
     floats[3, 2, 2] = np.nan
     floats[7, 0, 0] = np.inf
-    opened = open_path(saved(tmp_path, floats), cache_folder=tmp_path / "cache")
+    opened = open_path(saved(tmp_path, floats))
     assert [item.name for item in opened.skipped] == ["row 3", "row 7"]
     np.testing.assert_array_equal(all_pixels(opened), np.delete(images, [3, 7], axis=0))
     with pytest.raises(InputError, match="row 3"):
-        open_path(tmp_path / "x.npy", strict=True, cache_folder=tmp_path / "cache")
+        open_path(tmp_path / "x.npy", strict=True)
 
 
 @pytest.mark.parametrize("names", [("x_train", "y_train", "x_test", "y_test"), ("X_train", "Y_train", "X_test", "Y_test")])
@@ -79,13 +79,13 @@ def test_npz_with_parts(tmp_path, images, names):
     labels = np.arange(40) % 4
     members: dict[str, Any] = dict(zip(names, (images[:30], labels[:30], images[30:], labels[30:, None]), strict=True))
     np.savez(tmp_path / "a.npz", **members)
-    dataset = open_path(tmp_path / "a.npz", cache_folder=tmp_path / "cache").dataset
+    dataset = open_path(tmp_path / "a.npz").dataset
     assert isinstance(dataset.train, Images)
     assert isinstance(dataset.test, Images)
     np.testing.assert_array_equal(dataset.train.pixels, images[:30])
     np.testing.assert_array_equal(dataset.test.pixels, images[30:])
     np.testing.assert_array_equal(dataset.test.labels, labels[30:])
-    samples, _, _ = open_for_embedding(tmp_path / "a.npz", shape=(3, 16, 16), cache_folder=tmp_path / "cache")
+    samples, _, _ = open_for_embedding(tmp_path / "a.npz", shape=(3, 16, 16))
     assert isinstance(samples, Images)
     np.testing.assert_array_equal(samples.pixels, images)
 
@@ -93,17 +93,17 @@ def test_npz_with_parts(tmp_path, images, names):
 @pytest.mark.parametrize("labels", [np.arange(40) % 3, np.array(["b", "a"] * 20), np.array([b"7", b"10"] * 20)])
 def test_npz_with_one_array(tmp_path, images, labels):
     np.savez_compressed(tmp_path / "a.npz", images=images, labels=labels)
-    opened = open_path(tmp_path / "a.npz", cache_folder=tmp_path / "cache")
+    opened = open_path(tmp_path / "a.npz")
     names = opened.dataset.train.class_names
     assert names in (["0", "1", "2"], ["a", "b"], ["7", "10"])
     assert opened.dataset.classes == len(names)
     np.savez(tmp_path / "b.npz", images)
-    assert len(open_path(tmp_path / "b.npz", cache_folder=tmp_path / "cache").dataset.train) == 36
+    assert len(open_path(tmp_path / "b.npz").dataset.train) == 36
 
 
 def test_labels_of_one_part_only_are_not_used(tmp_path, images):
     np.savez(tmp_path / "a.npz", x_train=images[:30], y_train=np.arange(30) % 2, x_test=images[30:])
-    opened = open_path(tmp_path / "a.npz", cache_folder=tmp_path / "cache")
+    opened = open_path(tmp_path / "a.npz")
     assert opened.dataset.train.labels is None
     assert any("labels were not used" in note for note in opened.notes)
 
@@ -111,7 +111,7 @@ def test_labels_of_one_part_only_are_not_used(tmp_path, images):
 def test_vectors_are_standardised_and_scaled(tmp_path):
     generator = np.random.default_rng(0)
     rows = generator.normal(size=(200, 5)) * [1, 10, 0.1, 5, 0] + [0, 100, 3, 0, 7]
-    opened = open_path(saved(tmp_path, rows), cache_folder=tmp_path / "cache")
+    opened = open_path(saved(tmp_path, rows))
     train = opened.dataset.train
     assert isinstance(train, Vectors)
     assert train.shape == (4,)
@@ -134,7 +134,7 @@ def test_large_arrays_go_through_the_cache_in_blocks(tmp_path, images, monkeypat
     monkeypatch.setattr(dataset, "IN_MEMORY_BYTES", 1000)
     monkeypatch.setattr(reading, "CHUNK_BYTES", 5000)
     for _ in range(2):
-        opened = open_path(saved(tmp_path, images / 255), cache_folder=tmp_path / "cache")
+        opened = open_path(saved(tmp_path, images / 255))
         assert isinstance(opened.dataset.train, Images)
         assert isinstance(opened.dataset.train.pixels, SelectedRows)
         np.testing.assert_array_equal(all_pixels(opened), images)
@@ -143,7 +143,7 @@ def test_large_arrays_go_through_the_cache_in_blocks(tmp_path, images, monkeypat
 
 def test_images_that_need_no_change_are_not_copied_at_all(tmp_path, images, monkeypatch):
     monkeypatch.setattr(dataset, "IN_MEMORY_BYTES", 1000)
-    opened = open_path(saved(tmp_path, images), cache_folder=tmp_path / "cache")
+    opened = open_path(saved(tmp_path, images))
     for part in (opened.dataset.train, opened.dataset.test):
         assert isinstance(part, Images)
         assert isinstance(part.pixels, SelectedRows)
@@ -165,7 +165,7 @@ def test_a_pickle_is_never_loaded(tmp_path, monkeypatch):
     np.savez("b.npz", x=evil)
     for name in ("a.npy", "b.npz"):
         with pytest.raises(InputError, match="without pickled objects"):
-            open_path(name, cache_folder=tmp_path / "cache")
+            open_path(name)
     assert not os.path.exists("unpickled")
 
 
@@ -187,7 +187,7 @@ def test_a_pickle_is_never_loaded(tmp_path, monkeypatch):
 )
 def test_arrays_that_are_no_data_are_one_clear_line(tmp_path, array):
     with pytest.raises(InputError) as caught:
-        open_path(saved(tmp_path, array), cache_folder=tmp_path / "cache")
+        open_path(saved(tmp_path, array))
     assert "\n" not in str(caught.value)
 
 
@@ -199,8 +199,8 @@ def test_an_npz_that_is_no_data_is_one_clear_line(tmp_path, images, monkeypatch)
         archive.writestr("x.npy", b"\x93NUMPY\x01\x00v\x00{'descr': '|u1', 'shape': (99999999999, 9, 9)}")
     for name in ("names", "labels", "shapes", "rubbish"):
         with pytest.raises(InputError):
-            open_path(tmp_path / f"{name}.npz", cache_folder=tmp_path / "cache")
+            open_path(tmp_path / f"{name}.npz")
     monkeypatch.setattr(npz, "ALWAYS_ALLOWED_BYTES", 1000)
     np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros((5000, 32, 32), np.uint8))
     with pytest.raises(InputError, match="times its size"):
-        open_path(tmp_path / "bomb.npz", cache_folder=tmp_path / "cache")
+        open_path(tmp_path / "bomb.npz")

@@ -29,7 +29,7 @@ def folder(tmp_path):
 @pytest.fixture
 def opened(folder, tmp_path):
     def read(**options):
-        return open_path(folder, cache_folder=tmp_path / "cache", **options)
+        return open_path(folder, **options)
 
     return read
 
@@ -204,7 +204,7 @@ def test_no_usable_image_is_one_clear_line(tmp_path, content):
         (tmp_path / "d" / f"{i}.png").write_bytes(data)
     for asked in (None, 1):  # chosen from the headers, or decoded at once
         with pytest.raises(InputError, match="no usable image") as caught:
-            open_path(tmp_path / "d", cache_folder=tmp_path / "cache", size=asked and 8, channels=asked)
+            open_path(tmp_path / "d", size=asked and 8, channels=asked)
         assert "\n" not in str(caught.value)
     assert not list((tmp_path / "cache").glob("*")) if (tmp_path / "cache").exists() else True
 
@@ -213,7 +213,7 @@ def test_fewer_than_ten_is_too_few(tmp_path):
     for i in range(9):
         (tmp_path / f"{i}.png").write_bytes(good_png())
     with pytest.raises(InputError, match="only 9 usable samples"):
-        open_path(tmp_path, cache_folder=tmp_path / "cache")
+        open_path(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["missing", "image", "random", "pipe", "empty"])
@@ -224,7 +224,7 @@ def test_a_path_that_holds_no_data_is_one_clear_line(tmp_path, kind):
     elif kind != "missing":
         path.write_bytes({"image": good_png(), "random": os.urandom(1000), "empty": b""}[kind])
     with pytest.raises(InputError) as caught:
-        open_path(path, cache_folder=tmp_path / "cache")
+        open_path(path)
     assert "\n" not in str(caught.value)
 
 

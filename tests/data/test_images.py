@@ -168,7 +168,7 @@ def test_the_header_alone_says_grey():
 def test_size_channels_labels_and_split_come_from_the_folder(tmp_path):
     write_folder(tmp_path / "d" / "cat", 15, (40, 50))
     write_folder(tmp_path / "d" / "dog" / "deeper", 25, (70, 35), "jpg")
-    opened = open_path(tmp_path / "d", cache_folder=tmp_path / "cache")
+    opened = open_path(tmp_path / "d")
     train, test = opened.dataset.train, opened.dataset.test
     assert train.shape == (3, 32, 32)
     assert (len(train), len(test)) == (36, 4)
@@ -182,11 +182,11 @@ def test_size_channels_labels_and_split_come_from_the_folder(tmp_path):
     notes = " | ".join(opened.notes)
     for fragment in ("size 32 was chosen", "2 different sizes", "centre-cropped", "2 class subfolders", "held out"):
         assert fragment in notes
-    again = open_path(tmp_path / "d", cache_folder=tmp_path / "cache")
+    again = open_path(tmp_path / "d")
     np.testing.assert_array_equal(again.dataset.train.inputs(slice(None)), train.inputs(slice(None)))
-    other = open_path(tmp_path / "d", cache_folder=tmp_path / "cache", seed=1)
+    other = open_path(tmp_path / "d", seed=1)
     assert other.dataset.test.names != test.names
-    bare = open_path(tmp_path / "d", cache_folder=tmp_path / "cache", use_labels=False)
+    bare = open_path(tmp_path / "d", use_labels=False)
     assert bare.dataset.train.labels is None
 
 
@@ -195,7 +195,7 @@ def test_a_folder_crosses_at_most_eight_modules(tmp_path):
     crossed = set()
     sys.setprofile(lambda frame, event, _: crossed.add(frame.f_globals.get("__name__", "")))
     try:
-        open_data(str(tmp_path / "d"), folder="", cache_folder=tmp_path / "cache")
+        open_data(str(tmp_path / "d"), folder="")
     finally:
         sys.setprofile(None)
     assert 1 < len({name for name in crossed if name.startswith("sao.data.")}) <= 8
@@ -204,20 +204,20 @@ def test_a_folder_crosses_at_most_eight_modules(tmp_path):
 def test_every_image_is_grey_so_one_channel(tmp_path):
     for i in range(10):
         Image.new("L", (30, 30), i).save(tmp_path / f"{i}.png")
-    dataset = open_path(tmp_path, cache_folder=tmp_path / "cache").dataset
+    dataset = open_path(tmp_path).dataset
     assert dataset.train.shape == (1, 16, 16)
-    assert open_path(tmp_path, channels=3, cache_folder=tmp_path / "cache").dataset.train.shape == (3, 16, 16)
+    assert open_path(tmp_path, channels=3).dataset.train.shape == (3, 16, 16)
 
 
 def test_train_and_test_folders_are_the_split(tmp_path):
     for part, count in (("train", 20), ("val", 6), ("test", 8)):
         for name in ("a", "b"):
             write_folder(tmp_path / part / name, count)
-    opened = open_path(tmp_path, cache_folder=tmp_path / "cache")
+    opened = open_path(tmp_path)
     assert (len(opened.dataset.train), len(opened.dataset.test)) == (40, 16)
     assert opened.dataset.train.class_names == ["a", "b"]
     assert any("12 images beside them were left out" in note for note in opened.notes)
-    samples, _, notes = open_for_embedding(tmp_path, shape=(3, 16, 16), cache_folder=tmp_path / "cache")
+    samples, _, notes = open_for_embedding(tmp_path, shape=(3, 16, 16))
     assert len(samples) == 68
     assert samples.class_names == ["a", "b"]
     assert not any("held-out" in note for note in notes)
@@ -227,7 +227,7 @@ def test_transparency_and_depth_are_said(tmp_path):
     for i in range(10):
         Image.new("RGBA", (8, 8), (i, 2, 3, 4)).save(tmp_path / f"{i}.png")
         deep(i, np.uint16).save(tmp_path / f"deep{i}.png")
-    opened = open_path(tmp_path, cache_folder=tmp_path / "cache")
+    opened = open_path(tmp_path)
     notes = " | ".join([*opened.notes, *opened.reading])
     assert "10 of 20 images have transparency and were composited on white" in notes
     assert "10 of 20 images have more than 8 bits" in notes
@@ -235,12 +235,12 @@ def test_transparency_and_depth_are_said(tmp_path):
 
 def test_embedding_reads_in_the_networks_shape(tmp_path):
     write_folder(tmp_path, 3, (50, 60))
-    samples, skipped, _ = open_for_embedding(tmp_path, shape=(1, 8, 8), fit="pad", cache_folder=tmp_path / "cache")
+    samples, skipped, _ = open_for_embedding(tmp_path, shape=(1, 8, 8), fit="pad")
     assert samples.shape == (1, 8, 8)
     assert samples.names == ["0000.png", "0001.png", "0002.png"]
     assert skipped == []
     with pytest.raises(InputError, match="give vectors"):
-        open_for_embedding(tmp_path, shape=(4,), cache_folder=tmp_path / "cache")
+        open_for_embedding(tmp_path, shape=(4,))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_embedding_reads_in_the_networks_shape(tmp_path):
 def test_impossible_options_are_one_line(tmp_path, options):
     write_folder(tmp_path, 10)
     with pytest.raises(InputError) as caught:
-        open_path(tmp_path, cache_folder=tmp_path / "cache", **options)
+        open_path(tmp_path, **options)
     assert "\n" not in str(caught.value)
 
 
@@ -257,7 +257,7 @@ def test_progress_ends_complete(tmp_path):
     write_folder(tmp_path, 30)
     for _ in range(2):
         calls = []
-        open_path(tmp_path, cache_folder=tmp_path / "cache", progress=lambda done, total, c=calls: c.append((done, total)))
+        open_path(tmp_path, progress=lambda done, total, c=calls: c.append((done, total)))
         assert calls[-1][0] == calls[-1][1]
         assert calls == sorted(calls)
 

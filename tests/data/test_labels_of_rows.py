@@ -1,16 +1,12 @@
 """Whatever is left out on the way, a sample keeps its own label, its own name and its own split."""
 
-import csv
-import io
-import tarfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
+from opening import encoded, labels, names, parts, total, write_files, write_tar, write_zip
 
 from sao.data.dataset import Images
 from sao.data.files.objects import readable
@@ -23,11 +19,7 @@ LABELS = np.where(LEVELS < 90, "dark", np.where(LEVELS < 170, "medium", "bright"
 
 
 def picture(i: int) -> bytes:
-    if i in BAD:
-        return b"no picture"
-    stream = io.BytesIO()
-    Image.fromarray(np.full((8, 8), LEVELS[i], np.uint8)).save(stream, "PNG")
-    return stream.getvalue()
+    return b"no picture" if i in BAD else encoded(np.full((8, 8), LEVELS[i], np.uint8))
 
 
 def rows() -> np.ndarray:
@@ -37,9 +29,12 @@ def rows() -> np.ndarray:
     return values
 
 
+def frame() -> pd.DataFrame:
+    return pd.DataFrame({"level": LEVELS, "other": rows()[:, 1], "class": LABELS})
+
+
 def csv_file(folder: Path):
-    with open(folder / "a.csv", "w", newline="") as stream:
-        csv.writer(stream).writerows([["level", "other", "class"], *([*rows()[i], LABELS[i]] for i in range(N))])
+    frame().to_csv(folder / "a.csv", index=False, na_rep="nan")
     return folder / "a.csv"
 
 
@@ -51,7 +46,7 @@ def ragged_csv_file(folder: Path):
 
 
 def parquet_file(folder: Path):
-    pd.DataFrame({"level": LEVELS, "other": rows()[:, 1], "class": LABELS}).to_parquet(folder / "a.parquet")
+    frame().to_parquet(folder / "a.parquet")
     return folder / "a.parquet"
 
 
@@ -82,26 +77,15 @@ def files() -> dict[str, bytes]:
 
 
 def picture_folder(folder: Path):
-    for name, content in files().items():
-        (folder / "images" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "images" / name).write_bytes(content)
-    return folder / "images"
+    return write_files(folder / "images", files())
 
 
 def zip_file(folder: Path):
-    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
-        for name, content in files().items():
-            archive.writestr(name, content)
-    return folder / "a.zip"
+    return write_zip(folder / "a.zip", files())
 
 
 def tar_file(folder: Path):
-    with tarfile.open(folder / "a.tar", "w") as archive:
-        for name, content in files().items():
-            about = tarfile.TarInfo(name)
-            about.size = len(content)
-            archive.addfile(about, io.BytesIO(content))
-    return folder / "a.tar"
+    return write_tar(folder / "a.tar", files())
 
 
 def table_of_images(folder: Path):
@@ -111,8 +95,7 @@ def table_of_images(folder: Path):
 
 
 def paths_in(folder: Path) -> list[str]:
-    for i in range(N):
-        (folder / f"{i:02d}.png").write_bytes(picture(i))
+    write_files(folder, {f"{i:02d}.png": picture(i) for i in range(N)})
     return [str(folder / f"{i:02d}.png") for i in range(N)]
 
 
@@ -154,19 +137,16 @@ def levels_of(samples, opened: Opened) -> np.ndarray:
 
 @pytest.mark.parametrize("reader", READERS)
 def test_samples_keep_their_labels_and_names_when_others_are_left_out(reader, tmp_path):
-    opened = open_path(reader(tmp_path), held_out=0.25, cache_folder=tmp_path / "cache")  # pyright: ignore[reportArgumentType]
+    opened = open_path(reader(tmp_path), held_out=0.25)  # pyright: ignore[reportArgumentType]
     assert len(opened.skipped) == len(BAD)
-    assert len(opened.dataset.train) + len(opened.dataset.test) == N - len(BAD)
+    assert total(opened) == N - len(BAD)
     seen = []
-    for samples in (opened.dataset.train, opened.dataset.test):
+    for samples in parts(opened):
         levels = levels_of(samples, opened)
         places = [int(np.flatnonzero(level == LEVELS)[0]) for level in levels]
-        assert samples.labels is not None
-        assert samples.class_names is not None
-        assert samples.names is not None
-        assert [samples.class_names[code] for code in samples.labels] == LABELS[places].tolist()
-        numbers = ["".join(filter(str.isdigit, Path(name).name)) for name in samples.names]
-        shift = 20 if samples.names[0].startswith("test row") else 0  # counted anew in the test array
+        assert [(samples.class_names or ())[code] for code in labels(samples)] == LABELS[places].tolist()
+        numbers = ["".join(filter(str.isdigit, Path(name).name)) for name in names(samples)]
+        shift = 20 if names(samples)[0].startswith("test row") else 0  # counted anew in the test array
         assert [int(number) + shift for number in numbers] == places
         seen += places
     assert sorted({*range(N)} - set(BAD)) == sorted(seen)

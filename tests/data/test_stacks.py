@@ -83,18 +83,16 @@ def test_pages_of_many_files_alike_are_channels_and_it_can_be_changed(tmp_path):
     assert train.shape == (1, 16, 16)
     assert len(opened.dataset.train) + len(opened.dataset.test) == 48
     assert all(" slice " in name for name in train.names or ())
-    samples = open_for_embedding(folder, shape=(1, 16, 16), cache_folder=tmp_path / "cache", pixel_range=opened.pixel_range)[0]
+    samples = open_for_embedding(folder, shape=(1, 16, 16), pixel_range=opened.pixel_range)[0]
     assert len(samples) == 48
-    samples = open_for_embedding(
-        folder, shape=(4, 16, 16), cache_folder=tmp_path / "cache", pixel_range=PixelRange.everywhere(0, 4095, 4)
-    )[0]
+    samples = open_for_embedding(folder, shape=(4, 16, 16), pixel_range=PixelRange.everywhere(0, 4095, 4))[0]
     assert len(samples) == 12
 
 
 def test_pages_of_one_file_are_images(tmp_path):
     pages = values(30, 16, 16)
     tifffile.imwrite(tmp_path / "stack.tif", pages, metadata=None)
-    opened = open_path(tmp_path / "stack.tif", cache_folder=tmp_path / "cache")
+    opened = open_path(tmp_path / "stack.tif")
     train = opened.dataset.train
     assert isinstance(train, Images)
     assert train.shape == (1, 16, 16)
@@ -142,9 +140,7 @@ def test_deep_png_files_keep_sixteen_bits(tmp_path):
     opened, train = opened_folder(tmp_path / "d")
     np.testing.assert_array_equal(np.asarray(train.pixels)[..., 0], arrays[[int(name[:3]) for name in train.names or ()]])
     assert any("values of 16 bits are kept; they are normalised from" in note for note in opened.reading)
-    samples = open_for_embedding(
-        tmp_path / "d", shape=(1, 16, 16), pixel_range=opened.pixel_range, cache_folder=tmp_path / "cache"
-    )[0]
+    samples = open_for_embedding(tmp_path / "d", shape=(1, 16, 16), pixel_range=opened.pixel_range)[0]
     rows = [int(name[:3]) for name in train.names or ()]
     np.testing.assert_allclose(samples.inputs(np.array(rows)), train.inputs(slice(None)), atol=2e-4)
     assert samples.inputs(slice(0, 1)).dtype == train.inputs(slice(0, 1)).dtype
@@ -322,7 +318,7 @@ def test_frames_are_slices_with_windows_of_their_own(tmp_path):
         alone = dicom(frames[i], WindowCenter=2048, WindowWidth=400 + 100 * i)
         np.testing.assert_array_equal(found[i], grey(alone)[0])
     (tmp_path / "one.dcm").write_bytes(data)
-    opened = open_path(tmp_path / "one.dcm", cache_folder=tmp_path / "cache")
+    opened = open_path(tmp_path / "one.dcm")
     assert opened.dataset.train.shape == (1, 16, 16)
     names = [*(opened.dataset.train.names or ()), *(opened.dataset.test.names or ())]
     assert sorted(names) == sorted(f"one.dcm slice {number}" for number in range(1, 13))
@@ -398,4 +394,4 @@ def test_without_pydicom_one_line_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(stacks, "has_pydicom", lambda: False)
     (tmp_path / "a.dcm").write_bytes(dicom(values(16, 16)))
     with pytest.raises(InputError, match=r"pip install 'sao\[dicom\]'"):
-        open_path(tmp_path / "a.dcm", cache_folder=tmp_path / "cache")
+        open_path(tmp_path / "a.dcm")
