@@ -169,8 +169,7 @@ class ArrayImages:
         self._name = options.where
         self.notes: list[str] = []
         self.reading: list[str] = []
-        given = [x for x in (arrays.x, arrays.x_test) if x is not None]
-        oriented = [_oriented(*_samples_first(x, options)) for x in given]
+        oriented = [_oriented(*_samples_first(x, options)) for x in (arrays.x, arrays.x_test) if x is not None]
         self._volumes = [volumes for volumes, _ in oriented]  # views (n, d, h, w, c)
         self.reading += oriented[0][1]
         self.slices, height, width, channels = self._volumes[0].shape[1:]
@@ -231,7 +230,7 @@ class ArrayImages:
         recipe, channels = self.recipe, values.shape[-1]
         if recipe.bits == 8 and values.dtype != np.uint8:
             wide = np.float32 if values.dtype.kind != "f" else np.float64
-            values = (values.astype(wide) * self._scale[0] + self._scale[1] + 0.5).astype(np.uint8)
+            values = (values.astype(wide) * self._scale + self._offset + 0.5).astype(np.uint8)
         elif recipe.bits == 16:
             values = in_bits(values, recipe)
         if values.shape[1:] == recipe.shape:
@@ -288,10 +287,14 @@ class ArrayImages:
         kind = self._volumes[0].dtype
         self.levels = self.pixel_range = None
         self._kept = kind == np.uint16
-        self._scale = (1.0, 0.0)
+        self._scale, self._offset = 1.0, 0.0  # to 0..255
         if bits == 8:
             if kind != np.uint8 and len(self.usable):
-                self._scale = self._to_bytes(low, high)
+                if (usual := _usual_scale(kind, low, high)) is None:
+                    said = f"{self._name} has pixels from {low.min():g} to {high.max():g}"
+                    raise InputError(f"{said}: scale them to [0, 1] or [0, 255], or save uint8")
+                self._scale, self._offset, found = usual
+                self.notes.append(f"{kind} pixels {found} were converted to 8 bits")
             return
         if options.pixel_range is not None:
             self.pixel_range = options.pixel_range
@@ -302,18 +305,6 @@ class ArrayImages:
             kept = "kept" if self._kept else "counted in 16 bits"
             self.reading.append(f"{kind} values are {kept}; they are normalised {self.pixel_range.said()}")
         self.levels = self.pixel_range if self._kept else PixelRange.everywhere(*FULL_RANGE, channels)
-
-    def _to_bytes(self, low: np.ndarray, high: np.ndarray) -> tuple[float, float]:
-        """(scale, offset) to 0..255."""
-        kind = self._volumes[0].dtype
-        usual = _usual_scale(kind, low, high)
-        if usual is None:
-            raise InputError(
-                f"{self._name} has pixels from {low.min():g} to {high.max():g}: scale them to [0, 1] or [0, 255], or save uint8"
-            )
-        scale, offset, found = usual
-        self.notes.append(f"{kind} pixels {found} were converted to 8 bits")
-        return scale, offset
 
     def _take(self, rows: np.ndarray) -> np.ndarray:
         first = len(self._volumes[0])
