@@ -1,6 +1,7 @@
 """Files to be opened, and what is found in them, as what it must be."""
 
 import io
+import re
 import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ def encoded(image: Image.Image | np.ndarray, kind: str = "PNG", **options: Any) 
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -70,6 +72,11 @@ def names(samples: Samples) -> list[str]:
     return list(samples.names)
 
 
+def numbers(samples: Samples) -> list[int]:
+    """The first of each name."""
+    return [int(re.findall(r"\d+", name)[0]) for name in names(samples)]
+
+
 def labels(samples: Samples) -> np.ndarray:
     assert samples.labels is not None
     return samples.labels
@@ -86,7 +93,7 @@ def embedded_images(data: Any, shape: tuple[int, int, int], **options: Any) -> I
 
 
 @contextmanager
-def refused(match: str = "") -> Iterator[pytest.ExceptionInfo[InputError]]:
+def refused(match: str | None = None) -> Iterator[pytest.ExceptionInfo[InputError]]:
     """In one line."""
     with pytest.raises(InputError, match=match) as caught:
         yield caught
