@@ -14,6 +14,10 @@ from sao.data import augmentation as transforms
 from sao.data.augmentation import Augmentation, jitter_parameters, windows
 from sao.runtime.torchvision_import import import_torchvision
 
+import_torchvision()
+torchvision = importlib.import_module("torchvision.transforms.functional")
+kornia = importlib.import_module("kornia")
+BICUBIC = importlib.import_module("torchvision.transforms").InterpolationMode.BICUBIC
 JITTER = (0.4, 0.4, 0.4, 0.1)
 EVERYTHING = Augmentation(flip=True, crop=0.5, jitter=JITTER, grey=0.2, blur=0.5, solarise=0.2)
 
@@ -31,27 +35,15 @@ def test_nothing_asked_nothing_done():
     assert EVERYTHING(vectors, 3, "a", 0, 8) is vectors
 
 
-@pytest.mark.parametrize(
-    "augmentation",
-    [
-        Augmentation(flip=True),
-        Augmentation(crop=0.5),
-        Augmentation(jitter=JITTER),
-        Augmentation(blur=0.5),
-        Augmentation(solarise=0.5),
-        EVERYTHING,
-    ],
-    ids=["flip", "crop", "jitter", "blur", "solarise", "all"],
-)
+@pytest.mark.parametrize("name", ["flip", "crop", "jitter", "blur", "solarise", "all"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_each_sample_has_its_own_draw(augmentation, channels):
+def test_each_sample_has_its_own_draw(name, channels):
     one = pictures(1, channels).expand(32, -1, -1, -1).clone()
+    asked = {"flip": True, "crop": 0.5, "jitter": JITTER, "blur": 0.5, "solarise": 0.5}
+    augmentation = EVERYTHING if name == "all" else Augmentation.model_validate({name: asked[name]})
     changed = augmentation(one, 3, "a", 0, 32)
-    assert changed.shape == one.shape
-    assert changed.dtype == one.dtype
-    assert not changed.requires_grad
-    assert changed.min() >= -1
-    assert changed.max() <= 1
+    assert (changed.shape, changed.dtype, changed.requires_grad) == (one.shape, one.dtype, False)
+    assert -1 <= changed.min() <= changed.max() <= 1
     assert len({tuple(image.flatten().tolist()) for image in changed}) >= 2
     assert not torch.equal(changed, one)
 
@@ -59,9 +51,7 @@ def test_each_sample_has_its_own_draw(augmentation, channels):
 def test_flips_are_flips_of_about_half():
     images = pictures(200)
     changed = Augmentation(flip=True)(images, 3, "a", 0, 200)
-    mirrored = images.flip(3)
-    same = torch.isclose(changed, images, atol=1e-5).flatten(1).all(1)
-    turned = torch.isclose(changed, mirrored, atol=1e-5).flatten(1).all(1)
+    same, turned = (torch.isclose(changed, other, atol=1e-5).flatten(1).all(1) for other in (images, images.flip(3)))
     assert bool((same ^ turned).all())
     assert 70 < int(turned.sum()) < 130
 
@@ -80,7 +70,6 @@ def test_crops_keep_to_the_area():
 
 def test_windows_are_distributed_as_torchvisions():
     """Shares of the area, shapes and places."""
-    import_torchvision()
     crops = importlib.import_module("torchvision.transforms").RandomResizedCrop
     image, n = torch.zeros(3, 24, 32), 3000
     draws = uniform(0, "windows", 0, slice(0, n), (22,), "cpu")
@@ -166,9 +155,8 @@ def test_a_draw_depends_on_seed_purpose_and_step_and_on_nothing_else():
     before = torch.random.get_rng_state()
     assert torch.equal(EVERYTHING(images, 3, "a", 5, 32), expected)
     assert torch.equal(torch.random.get_rng_state(), before)
-    for other in (EVERYTHING(images, 3, "b", 5, 32), EVERYTHING(images, 3, "a", 6, 32)):
-        assert not torch.equal(other, expected)
-    assert not torch.equal(EVERYTHING(images, 4, "a", 5, 32), expected)
+    for other in ((3, "b", 5), (3, "a", 6), (4, "a", 5)):
+        assert not torch.equal(EVERYTHING(images, *other, 32), expected)
 
 
 @pytest.mark.parametrize(("processes", "batch"), [(2, 10), (3, 10), (2, 4)])
@@ -176,19 +164,13 @@ def test_a_process_augments_its_rows_as_the_whole_batch_would(processes, batch, 
     images = pictures(batch)
     whole = EVERYTHING(images, 3, "a", 1, batch)
     bounds = [batch * rank // processes for rank in range(processes + 1)]
-    for rank in range(processes):
-        rows = slice(bounds[rank], bounds[rank + 1])
+    for first, last in itertools.pairwise(bounds):
+        rows = slice(first, last)
         monkeypatch.setattr(distributed, "local_slice", lambda batch, rows=rows: rows)
         torch.testing.assert_close(EVERYTHING(images[rows], 3, "a", 1, batch), whole[rows], atol=1e-6, rtol=0)
 
 
 # --- the changes against torchvision's and kornia's, one image at a time ----------------------------------------------
-
-
-import_torchvision()
-torchvision = importlib.import_module("torchvision.transforms.functional")
-kornia = importlib.import_module("kornia")
-BICUBIC = importlib.import_module("torchvision.transforms").InterpolationMode.BICUBIC
 
 
 def noise(n: int, channels: int = 3, height: int = 16, width: int = 16, seed: int = 0) -> Tensor:
@@ -197,6 +179,16 @@ def noise(n: int, channels: int = 3, height: int = 16, width: int = 16, seed: in
 
 def values(*numbers: float) -> Tensor:
     return torch.tensor(numbers)
+
+
+def all_of(images: Tensor) -> Tensor:
+    """Every sample is chosen."""
+    return torch.ones(len(images), dtype=torch.bool)
+
+
+def in_order(images: Tensor) -> Tensor:
+    """Brightness, contrast, saturation, hue for every sample."""
+    return values(0.1, 0.2, 0.3, 0.4).repeat(len(images), 1)
 
 
 def close(found: Tensor, expected: Tensor, atol: float = 1e-5) -> None:
@@ -239,7 +231,7 @@ def test_solarise_inverts_what_pil_inverts():
 def test_blurs_are_torchvisions_and_kornias(height, width):
     sigma = values(0.1, 0.5, 1.3, 2.0)
     images = noise(4, height=height, width=width)
-    found = transforms.blur(images, sigma, torch.tensor([True] * 4))
+    found = transforms.blur(images, sigma, all_of(images))
     for image, width_of, own in zip(images, sigma.tolist(), found, strict=True):
         close(own, torchvision.gaussian_blur(image[None], [13, 13], [width_of, width_of])[0])
         close(own, kornia.filters.gaussian_blur2d(image[None], (13, 13), (width_of, width_of), "reflect")[0])
@@ -250,7 +242,7 @@ def test_blurs_are_torchvisions_and_kornias(height, width):
 
 def test_a_blur_that_reaches_over_a_small_image_keeps_its_brightness():
     images = torch.full((2, 1, 4, 4), 0.3)
-    close(transforms.blur(images, values(2.0, 2.0), torch.tensor([True, True])), images)
+    close(transforms.blur(images, values(2.0, 2.0), all_of(images)), images)
 
 
 ORDERS = list(itertools.permutations(range(4)))
@@ -262,19 +254,13 @@ def test_jitter_is_torchvisions_in_every_order():
     factors = torch.rand(len(ORDERS), 4, generator=generator) * 1.6 + 0.2
     factors[:, 3] = torch.rand(len(ORDERS), generator=generator) - 0.5
     places = torch.tensor([[order.index(operation) for operation in range(4)] for order in ORDERS])
-    operations = [
-        torchvision.adjust_brightness,
-        torchvision.adjust_contrast,
-        torchvision.adjust_saturation,
-        torchvision.adjust_hue,
-    ]
-    found = transforms.jitter(images, factors, places.float(), torch.ones(len(ORDERS), dtype=torch.bool))
+    operations = [getattr(torchvision, f"adjust_{name}") for name in ("brightness", "contrast", "saturation", "hue")]
+    found = transforms.jitter(images, factors, places.float(), all_of(images))
     for order, image, factor, own in zip(ORDERS, images, factors.tolist(), found, strict=True):
         for operation in order:
             image = operations[operation](image, factor[operation])
         close(own, image, atol=2e-3)  # its weight of red is 0.2989
-    none = transforms.jitter(images, factors, places.float(), torch.zeros(len(ORDERS), dtype=torch.bool))
-    assert torch.equal(none, images)
+    assert torch.equal(transforms.jitter(images, factors, places.float(), ~all_of(images)), images)
 
 
 @pytest.mark.parametrize("operation", range(4))
@@ -283,8 +269,7 @@ def test_each_part_of_the_jitter_is_kornias(operation):
     strengths = values(0.0, 0.3, 1.0, 1.7) if operation < 3 else values(-0.5, -0.2, 0.0, 0.37)
     images, factors = noise(4), values(1.0, 1.0, 1.0, 0.0).repeat(4, 1)
     factors[:, operation] = strengths
-    order = values(0.1, 0.2, 0.3, 0.4).repeat(4, 1)
-    found = transforms.jitter(images, factors, order, torch.tensor([True] * 4))
+    found = transforms.jitter(images, factors, in_order(images), all_of(images))
     enhance = kornia.enhance
     expected = [
         lambda: images * strengths.reshape(4, 1, 1, 1),
@@ -298,15 +283,14 @@ def test_each_part_of_the_jitter_is_kornias(operation):
 def test_grey_and_black_pixels_have_no_hue_to_turn():
     images = torch.stack([torch.zeros(3, 4, 4), torch.full((3, 4, 4), 0.6), torch.ones(3, 4, 4)])
     factors = values(1.0, 1.0, 1.0, 0.3).repeat(3, 1)
-    order = values(0.1, 0.2, 0.3, 0.4).repeat(3, 1)
-    close(transforms.jitter(images, factors, order, torch.tensor([True] * 3)), images, atol=1e-6)
+    close(transforms.jitter(images, factors, in_order(images), all_of(images)), images, atol=1e-6)
 
 
 def test_jitter_of_one_channel_is_brightness_and_contrast():
     images = noise(2, channels=1)
     factors = torch.tensor([[0.7, 1.6, 0.1, 0.4], [1.4, 0.5, 0.2, -0.3]])
     order = torch.tensor([[0.1, 0.8, 0.0, 0.0], [0.8, 0.1, 0.0, 0.0]])
-    found = transforms.jitter(images, factors, order, torch.tensor([True, True]))
+    found = transforms.jitter(images, factors, order, all_of(images))
     first = torchvision.adjust_contrast(torchvision.adjust_brightness(images[0], 0.7), 1.6)
     second = torchvision.adjust_brightness(torchvision.adjust_contrast(images[1], 0.5), 1.4)
     close(found, torch.stack([first, second]))
@@ -314,13 +298,10 @@ def test_jitter_of_one_channel_is_brightness_and_contrast():
 
 def test_any_precision_stays_as_it_is():
     images, chosen = noise(2).double(), torch.tensor([True, True])
-    order = values(0.1, 0.2, 0.3, 0.4).repeat(2, 1)
     changed = [
         transforms.crop(images, torch.tensor([[0.0, 1.0, 5.0, 6.0]] * 2), (16, 16)),
         transforms.blur(images, values(1.0, 2.0), chosen),
-        transforms.jitter(images, torch.ones(2, 4), order, chosen),
-        transforms.grey(images, chosen),
-        transforms.solarise(images, chosen),
-        transforms.flip(images, chosen),
+        transforms.jitter(images, torch.ones(2, 4), in_order(images), chosen),
+        *(change(images, chosen) for change in (transforms.grey, transforms.solarise, transforms.flip)),
     ]
     assert all(image.dtype == torch.float64 for image in changed)
