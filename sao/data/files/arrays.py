@@ -5,7 +5,6 @@ Images have any number of channels. Slices of volumes are images of their own. 8
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,7 +191,7 @@ class ArrayImages:
         self._choose_range(low, high, bits, wanted, options)
         span = None if self.pixel_range is None or self._kept else (self.pixel_range.low, self.pixel_range.high)
         self.recipe = Recipe(size, wanted, options.fit, bits=bits, span=span)
-        if note := fit_note(Counter({(width, height): 1}), self.recipe):
+        if note := fit_note({(width, height)}, self.recipe):
             self.notes.append(note)
         if transparent:
             self.reading.append("4 channels are transparency, which was composited on white (--data.channels 4 keeps 4)")

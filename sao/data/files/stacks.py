@@ -10,6 +10,7 @@ import json
 import re
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, BinaryIO
@@ -93,11 +94,8 @@ def _tiff(stream: BinaryIO) -> Stack | None:
     length = stream.seek(0, io.SEEK_END)
     stream.seek(0)
     opened = tifffile.TiffFile(stream, name="image")  # else it asks the stream, which may have a number
-    try:
+    with suppress(IndexError):
         opened.pages[MOST_PAGES]
-    except IndexError:
-        pass
-    else:
         raise StackError(f"more than {MOST_PAGES} pages: split it")
     if _ends_early(opened, stream):
         raise StackError("cut off: a page is missing")
