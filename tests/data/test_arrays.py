@@ -10,7 +10,6 @@ from opening import embedded_images, images, labels, numbers, parts, refused, ve
 from sao.data import dataset
 from sao.data.dataset import SelectedRows
 from sao.data.files import arrays as reading
-from sao.data.files import npz
 from sao.data.files.open import open_for_embedding, open_path
 from sao.errors import InputError
 
@@ -180,16 +179,12 @@ def test_arrays_that_are_no_data_are_one_clear_line(tmp_path, array):
         open_path(saved(tmp_path, array))
 
 
-def test_an_npz_that_is_no_data_is_one_clear_line(tmp_path, pixels, monkeypatch):
+def test_an_npz_that_is_no_data_is_one_clear_line(tmp_path, pixels):
     np.savez(tmp_path / "names.npz", one=pixels, two=pixels)
     np.savez(tmp_path / "labels.npz", x=pixels, y=np.zeros(7))
     np.savez(tmp_path / "shapes.npz", x_train=pixels, x_test=pixels[:, :8])
     with zipfile.ZipFile(tmp_path / "rubbish.npz", "w") as archive:
         archive.writestr("x.npy", b"\x93NUMPY\x01\x00v\x00{'descr': '|u1', 'shape': (99999999999, 9, 9)}")
     for name in ("names", "labels", "shapes", "rubbish"):
-        with pytest.raises(InputError):
+        with refused():
             open_path(tmp_path / f"{name}.npz")
-    monkeypatch.setattr(npz, "ALWAYS_ALLOWED_BYTES", 1000)
-    np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros((5000, 32, 32), np.uint8))
-    with pytest.raises(InputError, match="times its size"):
-        open_path(tmp_path / "bomb.npz")

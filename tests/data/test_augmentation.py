@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import math
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from sao.core import distributed
 from sao.core.random import uniform
 from sao.data import augmentation as transforms
-from sao.data.augmentation import Augmentation, jitter_parameters, windows
+from sao.data.augmentation import Augmentation, SmallAugmentation, frame_windows, jitter_parameters, windows
 from sao.runtime.torchvision_import import import_torchvision
 
 import_torchvision()
@@ -56,31 +57,74 @@ def test_flips_are_flips_of_about_half():
     assert 70 < int(turned.sum()) < 130
 
 
-def test_crops_keep_to_the_area():
-    """A ramp tells how much of the picture a crop shows: the slope shrinks with the side that is left."""
-    ramp = torch.linspace(-1, 1, 32).expand(400, 1, 32, 32).clone()
-    for smallest in (0.25, 0.9):
-        changed = Augmentation(crop=smallest)(ramp, 3, "a", 0, 400)
-        slope = (changed[:, 0, :, 28] - changed[:, 0, :, 3]).mean(1) / float(ramp[0, 0, 0, 28] - ramp[0, 0, 0, 3])
-        # Width over side for aspect ratios from 3/4 to 4/3 is at least sqrt(area * 3/4).
-        assert float(slope.min()) > (smallest * 3 / 4) ** 0.5 - 0.02
-        assert float(slope.max()) < 1.02
-        assert float(slope.min()) < (smallest * 3 / 4) ** 0.5 + 0.15
+@pytest.mark.parametrize(("crop", "largest"), [(0.1, 0.2), (0.3, 0.5), (0.25, 1.0), (0.9, 1.0)])
+def test_views_show_shares_from_the_smallest_to_the_largest(crop, largest):
+    """Two ramps tell how much of the width and of the height a view shows: their slopes shrink with the side that is left."""
+    across, shown = torch.linspace(-0.9, 0.9, 32).expand(400, 1, 32, 32), []
+    view, side = Augmentation(crop=crop), 32
+    if largest < 1:
+        side = 8
+        view = SmallAugmentation(crop=crop, largest=largest, size=side, jitter=None, grey=0, blur=0, solarise=0, flip=False)
+    for ramp, axis in ((across, 3), (across.mT, 2)):
+        made = view(ramp.clone(), 0, "view", 0, 400)
+        assert made.shape == (400, 1, side, side)
+        inner = made.movedim(axis, -1)[:, 0, side // 2]
+        shown.append((inner[:, 5 * side // 8] - inner[:, side // 4]) / 3 * 8 / (1.8 * 32 / 31))
+    shares = shown[0] * shown[1]
+    assert crop - 0.05 < float(shares.min()) < crop + 0.05
+    assert largest - 0.05 < float(shares.max()) < largest + 0.05
+
+
+# --- windows: the logarithm of width over height is uniform, as in torchvision's RandomResizedCrop ----------------------
+
+N = 4000
+WIDEST = math.log(4 / 3)
+
+
+def drawn() -> Tensor:
+    return uniform(0, "windows", 0, slice(0, N), (22,), "cpu")
 
 
 def test_windows_are_distributed_as_torchvisions():
     """Shares of the area, shapes and places."""
     crops = importlib.import_module("torchvision.transforms").RandomResizedCrop
-    image, n = torch.zeros(3, 24, 32), 3000
-    draws = uniform(0, "windows", 0, slice(0, n), (22,), "cpu")
-    found = windows(draws, (0.08, 1.0), 24, 32)
+    found = windows(drawn(), (0.08, 1.0), 24, 32)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        expected = torch.tensor([crops.get_params(image, (0.08, 1.0), (3 / 4, 4 / 3)) for _ in range(n)])
+        expected = torch.tensor([crops.get_params(torch.zeros(3, 24, 32), (0.08, 1.0), (3 / 4, 4 / 3)) for _ in range(N)])
     top, left, height, width = found.unbind(1)
     assert bool(((top >= 0) & (left >= 0) & (top + height <= 24) & (left + width <= 32)).all())
     for own, other in zip(found.T, expected.T, strict=True):
         assert kstest(own.numpy(), other.numpy()).pvalue > 1e-3
+
+
+def test_windows_of_an_image_are_as_often_tall_as_wide():
+    """So small a share of so large an image that every window fits and rounding does not show."""
+    _, _, height, width = windows(drawn(), (0.1, 0.2), 4000, 4000).unbind(1)
+    logs = (width / height).double().log()
+    assert float(logs.abs().max()) <= WIDEST + 0.01
+    assert abs(float(logs.mean())) < 4 * WIDEST / math.sqrt(3 * N)
+    assert kstest(logs.numpy(), "uniform", args=(-WIDEST, 2 * WIDEST)).pvalue > 1e-3
+    shares = height * width / 4000**2
+    assert kstest(shares.numpy(), "uniform", args=(0.1, 0.1)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("aspect", [0.5, 1.0, 3.0])
+def test_windows_of_a_frame_are_as_often_tall_as_wide_in_the_picture(aspect):
+    """Before it was squashed to a square."""
+    _, _, height, width = frame_windows(drawn(), 0.01, torch.full((N,), aspect)).unbind(1)
+    small = height * width < 0.1  # these fit whatever their shape is
+    assert int(small.sum()) > 100
+    logs = (aspect * width / height)[small].double().log()
+    assert float(logs.abs().max()) <= WIDEST + 1e-5
+    assert abs(float(logs.mean())) < 4 * WIDEST / math.sqrt(3 * len(logs))
+
+
+def test_places_are_uniform_over_where_a_window_fits():
+    top, left, height, width = windows(drawn(), (0.1, 0.2), 4000, 3000).unbind(1)
+    for start, length, side in ((top, height, 4000), (left, width, 3000)):
+        assert 0 <= float(start.min()) <= float((start + length).max()) <= side
+        assert kstest((start / (side - length)).numpy(), "uniform").pvalue > 1e-3
 
 
 def test_a_window_that_never_fits_is_the_whole_image():
@@ -97,6 +141,9 @@ def test_the_first_window_that_fits_is_taken():
     assert windows(draws, (0.25, 1.0), 16, 16)[0, 2:].tolist() == [16, 16]
     draws[0, 1] = 0.0
     assert windows(draws, (0.25, 1.0), 16, 16)[0].tolist() == [4, 4, 8, 8]
+
+
+# --- draws ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strength", [0.4, 1.3])

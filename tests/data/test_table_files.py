@@ -4,10 +4,12 @@ import csv
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
-from opening import names, parts, refused, total, vectors
+from opening import names, numbers, parts, refused, total, vectors
 
 from sao.data.dataset import Standardiser
+from sao.data.files.objects import readable
 from sao.data.files.open import open_for_embedding, open_path
 from sao.data.files.tables import read_table
 from sao.errors import InputError
@@ -15,8 +17,8 @@ from sao.errors import InputError
 
 @pytest.fixture
 def rows():
-    numbers = np.random.default_rng(0).normal(size=(60, 2))
-    return [[f"{a:.6f}", f"{b:.6f}", f"id{i}", "5", "cat" if a > 0 else "dog"] for i, (a, b) in enumerate(numbers)]
+    drawn = np.random.default_rng(0).normal(size=(60, 2))
+    return [[f"{a:.6f}", f"{b:.6f}", f"id{i}", "5", "cat" if a > 0 else "dog"] for i, (a, b) in enumerate(drawn)]
 
 
 HEADER = ["width", "height", "name", "same", "class"]
@@ -71,12 +73,9 @@ def test_a_column_that_is_mostly_empty_is_dropped_instead_of_its_rows(tmp_path, 
 
 
 def test_parquet_equals_csv(tmp_path, rows):
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    columns = list(zip(*rows, strict=True))
-    numbers = [None if i == 4 else float(x) for i, x in enumerate(columns[0])]
-    table = {"width": numbers, "height": [float(x) for x in columns[1]], "name": columns[2], "same": [5] * 60}
-    parquet.write_table(arrow.table(table | {"class": arrow.array(columns[4]).dictionary_encode()}), tmp_path / "a.parquet")
+    table = pd.DataFrame(rows, columns=HEADER).astype({"width": float, "height": float, "same": int, "class": "category"})
+    table.loc[4, "width"] = None
+    table.to_parquet(tmp_path / "a.parquet")
     rows[4][0] = ""
     one, other = open_path(tmp_path / "a.parquet"), open_path(write(tmp_path / "a.csv", rows))
     for first, second in zip(parts(one), parts(other), strict=True):
@@ -146,3 +145,40 @@ def test_tables_that_are_no_data_are_one_clear_line(tmp_path, content):
     (tmp_path / "a.csv").write_text(content)
     with refused():
         open_path(tmp_path / "a.csv")
+
+
+# --- the scale is fitted to training rows: other held-out rows leave it, and every training input, as they were -------------
+
+KINDS = {
+    "csv": lambda path, values: pd.DataFrame(values, columns=list("abc")).to_csv(path, index=False),
+    "parquet": lambda path, values: pd.DataFrame(values, columns=list("abc")).to_parquet(path),
+    "npy": np.save,
+}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "in memory"])
+def test_held_out_rows_have_no_part_in_the_scale(kind, tmp_path):
+    def opened(name: str):
+        if kind == "in memory":
+            return open_path(readable(values))
+        KINDS[kind](tmp_path / f"{name}.{kind}", values)
+        return open_path(tmp_path / f"{name}.{kind}")
+
+    values = np.random.default_rng(0).normal(3, 2, (60, 3))
+    values[:, 2] = 5.0  # it varies in no training row
+    first = opened("first")
+    held_out = numbers(first.dataset.test)
+    assert len(held_out) == 6
+    values[held_out] = 1000 + 300 * np.random.default_rng(1).normal(size=(6, 3))
+    second, scale = opened("second"), first.standardiser
+    assert second.dataset.test.names == first.dataset.test.names
+    assert scale is not None
+    assert scale == second.standardiser
+    assert len(scale.columns) == 2
+    np.testing.assert_array_equal(first.dataset.train.inputs(slice(None)), second.dataset.train.inputs(slice(None)))
+    # They are seen in that scale all the same.
+    expected = (values[held_out][:, :2] - scale.mean) / scale.std * scale.factor
+    np.testing.assert_allclose(second.dataset.test.inputs(slice(None)), expected, rtol=1e-5)
+    training = np.delete(values, held_out, axis=0)[:, :2]
+    np.testing.assert_allclose(scale.mean, training.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(scale.std, training.std(axis=0), rtol=1e-12)
