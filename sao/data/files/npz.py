@@ -16,7 +16,6 @@ _PLAIN = " as an .npz of plain arrays", "save it again with numpy.savez, without
 
 
 def npz_names(path: Path) -> list[str]:
-    """The names of the arrays in a file."""
     with explained(path, *_PLAIN), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
     if sum(member.file_size for member in members) > max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * path.stat().st_size):
