@@ -112,11 +112,11 @@ def held_out_samples(
     names: Sequence[str], labels: np.ndarray | None, fraction: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """`held_out_rows` with all slices of a volume on one side, for neighbours are nearly equal; of one volume, its slices."""
-    found = [_OF_VOLUME.fullmatch(name) if SLICE in name else None for name in names]
-    volumes = {name: i for i, name in enumerate(dict.fromkeys(m[1] if m else n for m, n in zip(found, names, strict=True)))}
+    volume_of = [found[1] if SLICE in name and (found := _OF_VOLUME.fullmatch(name)) else name for name in names]
+    volumes = {name: i for i, name in enumerate(dict.fromkeys(volume_of))}
     if len(volumes) in (1, len(names)):
         return held_out_rows(len(names), labels, fraction, seed)
-    of_row = np.array([volumes[m[1] if m else n] for m, n in zip(found, names, strict=True)])
+    of_row = np.array([volumes[name] for name in volume_of])
     first = np.unique(of_row, return_index=True)[1]
     test = np.isin(of_row, held_out_rows(len(volumes), None if labels is None else labels[first], fraction, seed)[1])
     return np.flatnonzero(~test), np.flatnonzero(test)

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -105,19 +105,14 @@ class Cache:
         with self.explained():
             return _removed(entry.path)
 
-    @contextmanager
-    def writer(self, shapes: Shapes, most: int, dtype: np.dtype = BYTES) -> Iterator["Writer"]:
+    def writer(self, shapes: Shapes, most: int, dtype: np.dtype = BYTES) -> closing["Writer"]:
         """A new entry of about so many images of 8 or 16 bits; it is not visible before `Writer.commit`."""
         with self.explained():
             self.folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
             if shutil.disk_usage(self.folder).free < most * dtype.itemsize * sum(map(math.prod, shapes.values())):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            writer = Writer(self, shapes, dtype)
-        try:
-            yield writer
-        finally:
-            writer.close()
+            return closing(Writer(self, shapes, dtype))
 
     @contextmanager
     def explained(self) -> Iterator[None]:
