@@ -158,22 +158,12 @@ def test_a_pickle_is_never_loaded(tmp_path, monkeypatch):
     assert not os.path.exists("unpickled")
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.zeros(30),
-        np.zeros((30, 5, 5, 7)),
-        np.zeros((30, 2, 2, 2, 2)),
-        np.zeros((30, 0)),
-        np.zeros((30, 5)),
-        np.zeros((9, 8, 8), np.uint8),
-        np.zeros((0, 8, 8), np.uint8),
-        np.full((30, 8, 8), np.nan),
-        np.zeros((30, 8, 8), complex),
-        np.array(["a"] * 30),
-        np.array(3),
-    ],
-)
+NO_DATA = [np.zeros(shape) for shape in ((30,), (30, 5, 5, 7), (30, 2, 2, 2, 2), (30, 0), (30, 5))]
+NO_DATA += [np.zeros((n, 8, 8), np.uint8) for n in (9, 0)]
+NO_DATA += [np.full((30, 8, 8), np.nan), np.zeros((30, 8, 8), complex), np.array(["a"] * 30), np.array(3)]
+
+
+@pytest.mark.parametrize("array", NO_DATA)
 def test_arrays_that_are_no_data_are_one_clear_line(tmp_path, array):
     with refused():
         open_path(saved(tmp_path, array))

@@ -30,19 +30,10 @@ def image_bytes(kind, mode="RGB", **options):
 
 EXIF = Image.Exif()
 EXIF[0x0112] = 6
-SEEDS = [
-    image_bytes("PNG"),
-    image_bytes("PNG", "P", transparency=3),
-    image_bytes("JPEG", exif=EXIF),
-    image_bytes("JPEG", "CMYK"),
-    image_bytes("JPEG", progressive=True),
-    image_bytes("WEBP"),
-    image_bytes("BMP"),
-    image_bytes("TIFF"),
-    image_bytes("TIFF", compression="tiff_lzw"),
-    image_bytes("TIFF", compression="jpeg"),
-    image_bytes("GIF"),
-]
+SEEDS = [image_bytes(kind) for kind in ("PNG", "WEBP", "BMP", "TIFF", "GIF")]
+SEEDS += [image_bytes("TIFF", compression=how) for how in ("tiff_lzw", "jpeg")]
+SEEDS += [image_bytes("JPEG", exif=EXIF), image_bytes("JPEG", "CMYK"), image_bytes("JPEG", progressive=True)]
+SEEDS.append(image_bytes("PNG", "P", transparency=3))
 
 
 def stack_bytes() -> list[bytes]:

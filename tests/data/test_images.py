@@ -43,13 +43,10 @@ def write_folder(folder, count, size=(16, 16), kind="png", start=0):
 
 PLAIN = Image.new("RGB", SMALL, ORANGE)
 CASES = {
-    "png": (PLAIN, "PNG", {}, ORANGE),
+    **{kind: (PLAIN, kind, {}, ORANGE) for kind in ("PNG", "BMP", "TIFF", "GIF")},
     "jpeg": (PLAIN, "JPEG", {"quality": 95}, ORANGE),
     "webp": (PLAIN, "WEBP", {"lossless": True}, ORANGE),
-    "bmp": (PLAIN, "BMP", {}, ORANGE),
-    "tiff": (PLAIN, "TIFF", {}, ORANGE),
     "tiff, lzw": (PLAIN, "TIFF", {"compression": "tiff_lzw"}, ORANGE),
-    "gif": (PLAIN, "GIF", {}, ORANGE),
     "grey": (Image.new("L", SMALL, 77), "PNG", {}, (77, 77, 77)),
     "one bit": (Image.new("1", SMALL, 1), "PNG", {}, (255, 255, 255)),
     "palette": (palette(), "PNG", {}, ORANGE),
@@ -60,8 +57,7 @@ CASES = {
     "colour key": (PLAIN, "PNG", {"transparency": ORANGE}, (255, 255, 255)),
     "cmyk jpeg": (PLAIN.convert("CMYK"), "JPEG", {"quality": 95}, ORANGE),
     "cmyk tiff": (PLAIN.convert("CMYK"), "TIFF", {}, ORANGE),
-    "16-bit png": (deep(200 * 257, np.uint16), "PNG", {}, (200, 200, 200)),
-    "16-bit tiff": (deep(200 * 257, np.uint16), "TIFF", {}, (200, 200, 200)),
+    **{f"16-bit {kind}": (deep(200 * 257, np.uint16), kind, {}, (200, 200, 200)) for kind in ("PNG", "TIFF")},
     "32-bit tiff": (deep(200 * 257, np.int32), "TIFF", {}, (200, 200, 200)),
     "float tiff": (deep(0.5, np.float32), "TIFF", {}, (128, 128, 128)),
 }
@@ -85,8 +81,7 @@ def test_gif_and_tiff_use_their_first_frame():
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG", "TIFF"])
 def test_exif_rotation_is_respected(kind, orientation):
     """Our way (turn the small image) equals the slow way (turn the photograph, then crop and resize)."""
-    generator = np.random.default_rng(orientation)
-    image = Image.fromarray(generator.integers(0, 256, (31, 47, 3), dtype=np.uint8))
+    image = Image.fromarray(np.random.default_rng(orientation).integers(0, 256, (31, 47, 3), dtype=np.uint8))
     exif = Image.Exif()
     exif[0x0112] = orientation
     options = {"PNG": {}, "WEBP": {"lossless": True}, "JPEG": {"quality": 100, "subsampling": 0}, "TIFF": {}}[kind]
@@ -111,22 +106,16 @@ def test_crop_takes_the_middle_and_pad_keeps_everything():
 def test_a_large_jpeg_is_reduced_while_decoding_to_nearly_the_same_pixels():
     y, x = np.mgrid[0:1024, 0:1536]
     image = Image.fromarray(np.stack([x // 6, y // 4, (x + y) // 10], -1).astype(np.uint8))
-    reduced = pixels_of(encoded(image, "JPEG", quality=95), 32)
-    whole = pixels_of(encoded(image, "PNG"), 32)
-    assert np.abs(reduced.astype(int) - whole.astype(int)).max() <= 3
+    reduced, whole = (pixels_of(data, 32).astype(int) for data in (encoded(image, "JPEG", quality=95), encoded(image)))
+    assert np.abs(reduced - whole).max() <= 3
 
 
 @pytest.mark.parametrize("frame", [None, 24])
 @pytest.mark.parametrize("side", [130, 255, 700])
 def test_a_large_jpeg_is_never_reduced_below_twice_what_is_needed(side, frame, monkeypatch):
     """By libjpeg, which averages blocks: the rest of the way is the filter's."""
-    fitted, sizes = decoding.fit, []
-
-    def recorded(image, *others):
-        sizes.append(image.size)
-        return fitted(image, *others)
-
-    monkeypatch.setattr(decoding, "fit", recorded)
+    fit, sizes = decoding.fit, []
+    monkeypatch.setattr(decoding, "fit", lambda image, *others: sizes.append(image.size) or fit(image, *others))
     decode(encoded(Image.new("RGB", (side + 40, side)), "JPEG"), Recipe(16, 3, "crop", frame))
     (size,) = sizes
     assert 2 * (frame or 16) <= min(size) < side

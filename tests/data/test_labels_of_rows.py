@@ -70,7 +70,7 @@ WRITTEN: dict[str, Callable[[Path], object]] = {
     "rows.parquet": lambda path: frame().to_parquet(path),
     "rows.npz": lambda path: np.savez(path, x=rows(), y=LABELS),
     "images.npz": lambda path: np.savez(path, x=pixels(), y=LABELS),
-    "splits.npz": lambda path: np.savez(path, **splits()),
+    "splits.npz": lambda path: np.savez(path, **splits()),  # pyright: ignore[reportArgumentType]
     "folder": lambda path: write_files(path, files()),
     "images.zip": lambda path: write_zip(path, files()),
     "images.tar": lambda path: write_tar(path, files()),

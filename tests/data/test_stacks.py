@@ -325,21 +325,14 @@ def scanned(name: str) -> bytes:
     return Path(str(get_testdata_file(name, download=False))).read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("name", "channels", "count"),
-    [
-        ("CT_small.dcm", 1, 1),
-        ("MR_small.dcm", 1, 1),
-        ("MR_small_RLE.dcm", 1, 1),
-        ("MR_small_bigendian.dcm", 1, 1),
-        ("SC_rgb_rle_2frame.dcm", 3, 2),
-        ("examples_palette.dcm", 3, 1),
-        ("SC_rgb_jpeg_dcmtk.dcm", 3, 1),
-    ],
-)
-def test_files_of_scanners_are_read(name, channels, count):
+GREY = ["CT_small.dcm", "MR_small.dcm", "MR_small_RLE.dcm", "MR_small_bigendian.dcm"]
+COLOUR = ["SC_rgb_rle_2frame.dcm", "examples_palette.dcm", "SC_rgb_jpeg_dcmtk.dcm"]
+
+
+@pytest.mark.parametrize(("name", "channels"), [*((name, 1) for name in GREY), *((name, 3) for name in COLOUR)])
+def test_files_of_scanners_are_read(name, channels):
     found = decoded(scanned(name), Recipe(16, channels, "crop", bits=16 if channels == 1 else 8))
-    assert len(found) == count
+    assert len(found) == (2 if "2frame" in name else 1)
     assert found[0].std() > 0
     assert header_of(scanned(name)).channels == channels
 

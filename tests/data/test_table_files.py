@@ -125,22 +125,11 @@ def test_repeated_and_missing_column_names_are_told_apart(tmp_path):
     assert read_table(path).columns == ["a", "a (2)", "column 2"]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "\n\n\n",
-        "a,b\n",
-        "a,b\n" + "x,y\n" * 30,
-        "a,b\n" + "1,2\n" * 30,
-        "a,b\n" + "1,2\n" * 5,
-        "a,b\n" + "nan,1\n" * 30,
-        "a\n" + "9" * 200_000 + "\n",
-        "\0" * 100,
-        'a,b\n"' + "1,2\n" * 30,
-        "PAR1 but not really",
-    ],
-)
+NO_DATA = ["", "\n\n\n", "a,b\n", "\0" * 100, "PAR1 but not really", "a\n" + "9" * 200_000 + "\n", 'a,b\n"' + "1,2\n" * 30]
+NO_DATA += ["a,b\n" + row * n for row, n in (("x,y\n", 30), ("1,2\n", 30), ("1,2\n", 5), ("nan,1\n", 30))]
+
+
+@pytest.mark.parametrize("content", NO_DATA)
 def test_tables_that_are_no_data_are_one_clear_line(tmp_path, content):
     (tmp_path / "a.csv").write_text(content)
     with refused():
