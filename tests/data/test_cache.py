@@ -22,21 +22,16 @@ from sao.data.files.open import open_path
 from sao.errors import InputError
 
 OPEN = """
-import sys
-from pathlib import Path
-from sao.data.files.open import open_path
-data = open_path(sys.argv[1], cache_folder=Path(sys.argv[2]), workers=int(sys.argv[3])).dataset
-print(len(data.train), len(data.test), data.train.pixels.sum(), data.test.pixels.sum())
-"""
-STALL = """
 import sys, time
 from pathlib import Path
 from sao.data.files.open import open_path
-def stall(done, total):
-    if done > 1.5 * total / 2:
+folder, cache, workers, *stalls = sys.argv[1:]
+def told(done, total):
+    if stalls and done > 1.5 * total / 2:
         print("in the middle", flush=True)
         time.sleep(600)
-open_path(sys.argv[1], cache_folder=Path(sys.argv[2]), workers=int(sys.argv[3]), progress=stall)
+data = open_path(folder, cache_folder=Path(cache), workers=int(workers), progress=told).dataset
+print(len(data.train), len(data.test), data.train.pixels.sum(), data.test.pixels.sum())
 """
 
 
@@ -51,8 +46,8 @@ def cache(tmp_path):
     return tmp_path / "cache"
 
 
-def start(script, *arguments):
-    command = [sys.executable, "-c", script, *map(str, arguments)]
+def start(*arguments):
+    command = [sys.executable, "-c", OPEN, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -100,7 +95,7 @@ def test_options_have_their_own_entries(folder, cache):
 
 def test_two_runs_at_once(folder, cache):
     """Neither script has a `__main__` guard, so this also shows that workers do not start the caller's script again."""
-    runs = [start(OPEN, folder, cache, workers) for workers in (1, 2)]
+    runs = [start(folder, cache, workers) for workers in (1, 2)]
     outputs = [run.communicate() for run in runs]
     assert [run.returncode for run in runs] == [0, 0], outputs
     assert len({output for output, _ in outputs}) == 1
@@ -110,7 +105,7 @@ def test_two_runs_at_once(folder, cache):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_in_the_middle_then_opened_again(folder, cache, workers):
-    run = start(STALL, folder, cache, workers)
+    run = start(folder, cache, workers, "stall")
     assert run.stdout is not None
     assert run.stdout.readline() == "in the middle\n"
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
