@@ -265,7 +265,7 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
         if holds_pictures(X):
             if fitted_shape is not None and len(fitted_shape) != 3:
                 raise InputError("the estimator was fitted to a table, and these are images: give rows of numbers")
-            X = np.asarray(pictures_of(X, fitted_shape)[0])
+            X = pictures_of(X, fitted_shape)
         if len(fitted_shape or ()) != 3 and getattr(X, "ndim", 2) not in (3, 4):
             x: Any = validate_data(self, X, reset=reset, dtype=(np.float64, np.float32), ensure_min_samples=2 if reset else 1)
             if np.abs(x).max() > LARGEST_VALUE:

@@ -7,24 +7,8 @@ import pytest
 from sao.data.files.tables import read_table
 from sao.runtime.csv_files import original, tsv_text, write_csv
 
-NAMES = [
-    "=cmd|' /C calc'!A0",
-    "+1+1",
-    "-x",
-    "@sum",
-    "\tx",
-    "\rx",
-    "＝1+1",
-    "'=x",
-    "''-y",
-    "'",
-    "'quoted'",
-    "a=b",
-    "ü 猫.png",
-    "-5",
-    "1e3",
-    "",
-]
+FORMULAS = ["=cmd|' /C calc'!A0", "+1+1", "-x", "@sum", "\tx", "\rx", "＝1+1"]
+NAMES = [*FORMULAS, "'=x", "''-y", "'", "'quoted'", "a=b", "ü 猫.png", "-5", "1e3", ""]
 
 
 @pytest.fixture
@@ -48,10 +32,9 @@ def test_no_cell_is_a_formula_and_numbers_stay_numbers(table):
 
 
 def test_a_feature_that_is_given_as_text_stays_a_number(tmp_path):
-    write_csv(tmp_path / "t.csv", ["f0"], [[text] for text in ("-0.0628476292", "+1", "-1e-09", "-.5")])
-    assert [row[0] for row in cells(tmp_path / "t.csv")] == ["-0.0628476292", "+1", "-1e-09", "-.5"]
-    write_csv(tmp_path / "t.csv", ["f0"], [[text] for text in ("-inf", "-1-1", "+1\n")])
-    assert [row[0] for row in cells(tmp_path / "t.csv")] == ["'-inf", "'-1-1", "'+1\n"]
+    numbers, others = ["-0.0628476292", "+1", "-1e-09", "-.5"], ["-inf", "-1-1", "+1\n"]
+    write_csv(tmp_path / "t.csv", ["f0"], [[text] for text in numbers + others])
+    assert [row[0] for row in cells(tmp_path / "t.csv")] == [*numbers, *(f"'{text}" for text in others)]
 
 
 def test_the_reader_of_tables_gives_the_original_labels(tmp_path):

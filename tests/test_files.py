@@ -9,15 +9,19 @@ import pytest
 from sao.runtime.files import UNFINISHED, write_text, written, written_folder
 
 
-def test_a_file_appears_when_it_is_whole(tmp_path):
-    target = tmp_path / "a.txt"
-    write_text(target, "old")
+@pytest.fixture
+def target(tmp_path):
+    write_text(tmp_path / "a.txt", "old")
+    return tmp_path / "a.txt"
+
+
+def test_a_file_appears_when_it_is_whole(target):
     with written(target) as temporary:
         temporary.write_text("new")
         assert target.read_text() == "old"
         assert re.fullmatch(UNFINISHED, temporary.name)
     assert target.read_text() == "new"
-    assert os.listdir(tmp_path) == ["a.txt"]
+    assert os.listdir(target.parent) == ["a.txt"]
 
 
 def half_of_it(path: Path) -> None:
@@ -25,13 +29,11 @@ def half_of_it(path: Path) -> None:
     raise FileNotFoundError
 
 
-def test_a_file_that_fails_leaves_the_old_one(tmp_path):
-    target = tmp_path / "a.txt"
-    write_text(target, "old")
+def test_a_file_that_fails_leaves_the_old_one(target):
     with pytest.raises(FileNotFoundError), written(target) as temporary:
         half_of_it(temporary)
     assert target.read_text() == "old"
-    assert os.listdir(tmp_path) == ["a.txt"]
+    assert os.listdir(target.parent) == ["a.txt"]
 
 
 def test_a_folder_appears_when_it_is_whole(tmp_path):

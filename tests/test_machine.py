@@ -12,51 +12,30 @@ from sao.runtime import machine
 GB = 2**30
 
 
-@pytest.fixture
-def container(tmp_path, monkeypatch):
-    """Write files below /sys/fs/cgroup, and say in which groups the process is."""
+VERSION_1, VERSION_2 = "9:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/\n", "0::/job/step\n"
+# The groups of the process, files below /sys/fs/cgroup, and the gigabytes and cores that they leave.
+LIMITS = [
+    (None, {}, 64, 16),
+    ("", {}, 64, 16),
+    (VERSION_2, {"job/memory.max": f"{3 * GB}\n", "job/step/memory.max": "max\n"}, 3, 16),  # of a group further up
+    (VERSION_2, {"job/step/cpu.max": "150000 100000\n", "job/cpu.max": "max 100000\n"}, 64, 2),
+    # The path of version 1 is the host's: what the container sees of it is the root.
+    (VERSION_1, {"memory/memory.limit_in_bytes": f"{GB}\n", "cpu/cpu.cfs_quota_us": "-1\n"}, 1, 16),
+    (VERSION_1, {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 64, 16),  # no limit is a very large number
+    (VERSION_1, {"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 64, 1),
+]
+
+
+@pytest.mark.parametrize(("own", "files", "gigabytes", "cores"), LIMITS)
+def test_what_a_container_leaves_may_be_used(own, files, gigabytes, cores, tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "GROUPS", tmp_path)
     monkeypatch.setattr(machine, "OWN_GROUPS", tmp_path / "own")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 64 * GB // 4096}.__getitem__)
-
-    def write(own: str, **files: str) -> None:
-        (tmp_path / "own").write_text(own)
-        for name, text in files.items():
-            path = tmp_path / name.replace("__", "/").replace("_DOT_", ".")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-
-    return write
-
-
-def test_without_a_container_everything_may_be_used(container):
-    container("")
-    assert machine.usable_memory() == 64 * GB
-    assert machine.usable_cores() == 16
-
-
-def test_version_2_and_the_limit_of_a_group_further_up(container):
-    container("0::/job/step\n", job__memory_DOT_max=f"{3 * GB}\n", job__step__memory_DOT_max="max\n")
-    assert machine.usable_memory() == 3 * GB
-    container("0::/job/step\n", job__step__cpu_DOT_max="150000 100000\n", job__cpu_DOT_max="max 100000\n")
-    assert machine.usable_cores() == 2
-
-
-def test_version_1_where_no_limit_is_a_very_large_number(container):
-    own = "9:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/\n"
-    container(own, memory__memory_DOT_limit_in_bytes=f"{GB}\n", cpu__cpu_DOT_cfs_quota_us="-1\n")
-    assert machine.usable_memory() == GB  # the path is the host's: what the container sees of it is the root
-    assert machine.usable_cores() == 16
-    container(own, memory__memory_DOT_limit_in_bytes="9223372036854771712\n")
-    assert machine.usable_memory() == 64 * GB
-    container(own, cpu__cpu_DOT_cfs_quota_us="50000\n", cpu__cpu_DOT_cfs_period_us="100000\n")
-    assert machine.usable_cores() == 1
-
-
-def test_nothing_to_be_read_is_no_limit(container, tmp_path):
-    assert not (tmp_path / "own").exists()
-    assert machine.usable_memory() == 64 * GB
+    for name, text in files.items() if own is None else (files | {"own": own}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert (machine.usable_memory(), machine.usable_cores()) == (gigabytes * GB, cores)
 
 
 def test_a_peak_of_memory_is_one_since_the_reset():

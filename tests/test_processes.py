@@ -11,19 +11,19 @@ from sao.errors import InputError
 from sao.runtime import launch as processes
 
 
-def in_threads(actions: list[Callable[[], int]], a_machine: int) -> list:
-    """What each process's `node_first` returned, or the error that it met."""
+def in_threads(action: Callable[[int], int], count: int, a_machine: int) -> list:
+    """What each process's `node_first` returned of the action of its rank, or the error that it met."""
     store = HashStore()
 
     def go(rank: int) -> int | Exception:
-        group = processes._Group(store, rank, len(actions), rank % a_machine)
+        group = processes._Group(store, rank, count, rank % a_machine)
         try:
-            return group.node_first(actions[rank])
+            return group.node_first(lambda: action(rank))
         except (InputError, processes.Stopped) as error:
             return error
 
-    with ThreadPoolExecutor(len(actions)) as pool:
-        return list(pool.map(go, range(len(actions))))
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(go, range(count)))
 
 
 def test_the_first_of_each_machine_acts_first_there_and_waits_for_no_other_machine():
@@ -38,7 +38,7 @@ def test_the_first_of_each_machine_acts_first_there_and_waits_for_no_other_machi
             other_machine_done.set()
         return rank
 
-    assert in_threads([lambda rank=rank: act(rank) for rank in range(4)], a_machine=2) == [0, 1, 2, 3]
+    assert in_threads(act, 4, a_machine=2) == [0, 1, 2, 3]
     assert acted == [2, 3, 0, 1]
 
 
@@ -51,7 +51,7 @@ def test_where_the_first_of_a_machine_fails_the_others_there_do_not_begin_and_al
             raise InputError("no such folder here")
         return rank
 
-    results = in_threads([lambda rank=rank: act(rank) for rank in range(4)], a_machine=2)
+    results = in_threads(act, 4, a_machine=2)
     assert sorted(begun) == [0, 1, 2]
     assert isinstance(results[2], InputError)
     assert all(isinstance(results[rank], processes.Stopped) for rank in (0, 1, 3))
@@ -59,4 +59,4 @@ def test_where_the_first_of_a_machine_fails_the_others_there_do_not_begin_and_al
 
 @pytest.mark.parametrize("a_machine", [1, 3])
 def test_one_process_a_machine_and_one_machine(a_machine):
-    assert in_threads([lambda rank=rank: rank for rank in range(3)], a_machine) == [0, 1, 2]
+    assert in_threads(lambda rank: rank, 3, a_machine) == [0, 1, 2]

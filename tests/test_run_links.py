@@ -23,9 +23,8 @@ SMALL = tiny.words(train__steps=3, log__checkpoint_every=1, log__sample_every=3,
 def made(tmp_path_factory) -> Path:
     """A run with one of every kind of file."""
     folder = tmp_path_factory.mktemp("made")
-    np.savez(
-        folder / "data.npz", x=np.random.default_rng(0).integers(0, 256, (120, 8, 8), dtype=np.uint8), y=np.arange(120) % 2
-    )
+    pixels = np.random.default_rng(0).integers(0, 256, (120, 8, 8), dtype=np.uint8)
+    np.savez(folder / "data.npz", x=pixels, y=np.arange(120) % 2)
     run = folder / "run"
     assert main(["train", "digits", "--data", str(folder / "data.npz"), "--out", str(run), *SMALL]) == 0
     assert main(["eval", str(run), "--metrics", "knn1"]) == 0
@@ -56,14 +55,32 @@ def commands(run: Path, out: Path) -> dict[str, list[str]]:
     }
 
 
+def wrong(said: str) -> list[str]:
+    return [line for line in said.splitlines() if line.startswith("sao: ") and "warning" not in line]
+
+
 def refused(words: list[str], capsys) -> str:
     code = main(words)
     said = capsys.readouterr()
     assert code == 2, (words, said)
-    wrong = [line for line in said.err.splitlines() if line.startswith("sao: ") and "warning" not in line]
-    assert len(wrong) == 1, said.err
+    (line,) = wrong(said.err)
     assert "Traceback" not in said.err
-    return wrong[0]
+    return line
+
+
+def link(place: Path, target: Path | str) -> Path:
+    """In the place of whatever is there."""
+    shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+    place.symlink_to(target)
+    return place
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A file that nobody may touch."""
+    (tmp_path / "mine").write_text("mine")
+    yield tmp_path / "mine"
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_a_link_at_any_place_is_refused_by_every_command(made, tmp_path, capsys):
@@ -88,8 +105,7 @@ def test_a_link_at_any_place_is_refused_by_every_command(made, tmp_path, capsys)
 
 @pytest.mark.parametrize("name", ["log.txt", "notes.txt", "eval/x", ".new"])
 def test_a_link_to_nothing_is_refused_too(run, name, tmp_path, capsys):
-    (run / name).unlink(missing_ok=True)
-    (run / name).symlink_to(tmp_path / "not there")
+    link(run / name, tmp_path / "not there")
     assert "is a symbolic link" in refused(["resume", str(run)], capsys)
     assert not (tmp_path / "not there").exists()
 
@@ -102,16 +118,11 @@ def test_a_queue_in_a_run_keeps_nobody_waiting(run, capsys):
         Run(run).rows()
 
 
-def test_the_attack_of_a_login_script_appends_nothing(run, made, tmp_path, capsys):
+def test_the_attack_of_a_login_script_appends_nothing(run, made, mine, tmp_path, capsys):
     """As a person would meet it: log.txt leads to a shell's start file, and the data's name is a command."""
-    startup = tmp_path / ".bashrc"
-    startup.write_text("# mine\n")
-    (run / "log.txt").unlink()
-    (run / "log.txt").symlink_to(startup)
-    data = tmp_path / "x$(touch owned) #.npz"
-    shutil.copy(made.parent / "data.npz", data)
+    link(run / "log.txt", mine)
+    data = shutil.copy(made.parent / "data.npz", tmp_path / "x$(touch owned) #.npz")
     assert "log.txt is a symbolic link" in refused(["resume", str(run), "--data", str(data)], capsys)
-    assert startup.read_text() == "# mine\n"
 
 
 def test_a_run_that_is_reached_by_a_link_is_used(run, tmp_path):
@@ -122,21 +133,16 @@ def test_a_run_that_is_reached_by_a_link_is_used(run, tmp_path):
 # --- links that come after the check ---------------------------------------------------------------------------------
 
 
-def test_a_log_that_became_a_link_is_not_appended_to(run, tmp_path):
-    (tmp_path / "mine").write_text("mine")
-    for name in ("log.txt", "metrics.jsonl"):
-        copy = shutil.copytree(run, tmp_path / name)
-        (copy / name).unlink()
-        (copy / name).symlink_to(tmp_path / "mine")
-        with pytest.raises(InputError, match="is a symbolic link"):
-            Log(copy)
-    assert (tmp_path / "mine").read_text() == "mine"
+@pytest.mark.parametrize("name", ["log.txt", "metrics.jsonl"])
+def test_a_log_that_became_a_link_is_not_appended_to(run, mine, name):
+    link(run / name, mine)
+    with pytest.raises(InputError, match="is a symbolic link"):
+        Log(run)
 
 
 def test_tensorboard_does_not_write_through_a_link(run, tmp_path):
     (tmp_path / "mine").mkdir()
-    shutil.rmtree(run / "tensorboard")
-    (run / "tensorboard").symlink_to(tmp_path / "mine")
+    link(run / "tensorboard", tmp_path / "mine")
     with pytest.raises(InputError, match="is a symbolic link"):
         Log(run, to=["tensorboard"])
     assert list((tmp_path / "mine").iterdir()) == []
@@ -146,8 +152,7 @@ def test_checkpoints_of_another_run_are_neither_deleted_nor_read(run, tmp_path):
     other = shutil.copytree(run, tmp_path / "other")
     (other / "checkpoints" / ".step-00000009.writing-1").mkdir()
     before = contents(other)
-    shutil.rmtree(run / "checkpoints")
-    (run / "checkpoints").symlink_to("../other/checkpoints")
+    link(run / "checkpoints", "../other/checkpoints")
     method = tiny.method()
     with pytest.raises(InputError, match="is a symbolic link"):
         checkpoint.save(run / "checkpoints", method, 9, keep=1)
@@ -166,17 +171,14 @@ def test_a_file_of_a_checkpoint_that_became_a_link_is_not_read(run, tmp_path, na
         checkpoint.load(latest, tiny.method())
 
 
-def test_a_lock_that_is_a_link_is_refused_and_its_target_is_not_emptied(run, tmp_path):
+def test_a_lock_that_is_a_link_is_refused_and_its_target_is_not_emptied(run, mine):
     from filelock import FileLock
 
-    (tmp_path / "mine").write_text("mine")
-    (run / "lock").unlink()
-    (run / "lock").symlink_to(tmp_path / "mine")
+    link(run / "lock", mine)
     with pytest.raises(InputError, match="lock is a symbolic link"), Run(run).held():
         pass
     with pytest.raises(OSError), FileLock(run / "lock", timeout=0):  # what keeps the locks of the cache
         pass
-    assert (tmp_path / "mine").read_text() == "mine"
 
 
 # --- other damage that a stranger can do -----------------------------------------------------------------------------
@@ -200,7 +202,7 @@ def test_a_deeply_nested_file_is_one_line_or_no_matter(run, name, text, capsys):
     for words in (["eval", str(run), "--metrics", "knn1"], ["resume", str(run)]):
         code, said = main(words), capsys.readouterr()
         assert code in (0, 2)
-        assert len([line for line in said.err.splitlines() if line.startswith("sao: ") and "warning" not in line]) == code // 2
+        assert len(wrong(said.err)) == code // 2
 
 
 def test_a_deeply_nested_option_is_one_line(capsys, tmp_path):
@@ -221,8 +223,7 @@ def test_files_of_a_run_have_the_modes_that_the_umask_asks_for(made, tmp_path):
 
 
 def test_printed_commands_can_be_pasted(made, tmp_path, capsys):
-    data, run = tmp_path / "My Photos; rm.npz", tmp_path / "a run"
-    shutil.copy(made.parent / "data.npz", data)
+    run, data = tmp_path / "a run", shutil.copy(made.parent / "data.npz", tmp_path / "My Photos; rm.npz")
     assert main(["train", "digits", "--data", str(data), "--out", str(run), *SMALL]) == 0
     said = capsys.readouterr().out
     assert f"sao cluster '{run}'" in said
@@ -231,8 +232,7 @@ def test_printed_commands_can_be_pasted(made, tmp_path, capsys):
 
 
 def test_names_cannot_write_to_the_terminal_or_forge_a_line(made, tmp_path, capsys):
-    data = tmp_path / "x\x1b[2J\n2026-01-01 00:00:00 forged.npz"
-    shutil.copy(made.parent / "data.npz", data)
+    data = shutil.copy(made.parent / "data.npz", tmp_path / "x\x1b[2J\n2026-01-01 00:00:00 forged.npz")
     assert main(["train", "digits", "--data", str(data), "--out", str(tmp_path / "r\x1b]0;\nun"), *SMALL]) == 0
     said = capsys.readouterr()
     log = (tmp_path / "r\x1b]0;\nun" / "log.txt").read_text()

@@ -1,8 +1,6 @@
 """Rows of a data set as network inputs on the device: bytes travel, those of the next step while this one is made."""
 
-import threading
 import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -11,6 +9,7 @@ from torch import Tensor
 from sao.data.augmentation import random_crops
 from sao.data.dataset import Images, Rows, Samples, as_tensor, pixels_to_inputs, read_rows
 from sao.errors import InputError
+from sao.runtime.interrupt import Work
 
 _CHUNK_BYTES = 64 * 2**20
 
@@ -114,17 +113,17 @@ class Prefetcher:
         self._dtype = _tensor_type(values)
         self._module = torch.get_device_module(device) if device.type not in ("cpu", "meta") else None
         self._stream = None if self._module is None else self._module.Stream(device)
-        self._coming: _Reading | None = None
+        self._coming: tuple[Tensor, Work[Tensor]] | None = None
         self.waited = 0.0  # seconds that steps stood still for data
 
     def prefetch(self, rows: Tensor) -> None:
-        self._coming = _Reading(rows, self._read)
+        self._coming = rows, Work(lambda: self._read(rows), name="prefetch")
 
     def take(self, rows: Tensor) -> Tensor:
         started = time.perf_counter()
-        if self._coming is not None and torch.equal(self._coming.rows, rows):
-            coming, self._coming = self._coming, None
-            found = coming.result()
+        if self._coming is not None and torch.equal(self._coming[0], rows):
+            (_, reading), self._coming = self._coming, None
+            found = reading.result()
         else:
             found = self._read(rows)
         self.waited += time.perf_counter() - started
@@ -145,27 +144,3 @@ class Prefetcher:
             return found.to(self._device)
         with self._module.stream(self._stream):
             return found.to(self._device, non_blocking=True)
-
-
-class _Reading(threading.Thread):
-    """One reading. The thread ends with it, so there is none to be stopped when a run ends, however it does."""
-
-    def __init__(self, rows: Tensor, read: Callable[[Tensor], Tensor]) -> None:
-        super().__init__(name="prefetch")
-        self.rows, self._read_rows = rows, read
-        self._found: Tensor | None = None
-        self._error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._found = self._read_rows(self.rows)
-        except BaseException as error:  # raised again where the rows are asked for
-            self._error = error
-
-    def result(self) -> Tensor:
-        self.join()
-        if self._error is not None:
-            raise self._error
-        assert self._found is not None
-        return self._found

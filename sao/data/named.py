@@ -43,8 +43,8 @@ def digits(held_out: float = 0.2, seed: int = 0) -> Dataset:
     return Dataset("digits", images.select(np.sort(train)), images.select(np.sort(test)))
 
 
-def spirals(samples: int = 10_000, noise: float = SPIRAL_NOISE, box: float = SPIRAL_BOX, seed: int = 0) -> Dataset:
-    """Two interleaved spiral arms in a box of ±`box`, evenly filled along their length, with Gaussian noise.
+def spirals(samples: int = 10_000, seed: int = 0) -> Dataset:
+    """Two interleaved spiral arms in a box of ±`SPIRAL_BOX`, evenly filled along their length, with Gaussian noise.
 
     The box is a length scale (the Lipschitz target is 1): in a box of ±1 the discriminator could not tell the arms apart.
     """
@@ -52,15 +52,15 @@ def spirals(samples: int = 10_000, noise: float = SPIRAL_NOISE, box: float = SPI
     for offset in (0, 1):
         draws = np.random.default_rng([seed, offset])
         arm = np.arange(samples) % 2
-        points = spiral_point(draws.random(samples), arm, box) + draws.normal(0, noise, (samples, 2))
+        points = spiral_point(draws.random(samples), arm) + draws.normal(0, SPIRAL_NOISE, (samples, 2))
         parts.append(Vectors(points.astype(np.float32), arm.astype(np.int64), class_names=["first arm", "second arm"]))
     return Dataset("spirals", parts[0], parts[1])
 
 
-def spiral_point(position: np.ndarray, arm: np.ndarray, box: float = SPIRAL_BOX) -> np.ndarray:
+def spiral_point(position: np.ndarray, arm: np.ndarray) -> np.ndarray:
     """Points (n, 2) of the noiseless arms; `position` in [0, 1] is proportional to the area swept, which fills arms evenly."""
     angle = 3 * np.pi * np.sqrt(0.03 + 0.97 * position)
-    radius = 0.95 * box * angle / (3 * np.pi)
+    radius = 0.95 * SPIRAL_BOX * angle / (3 * np.pi)
     phase = angle + np.pi * arm
     return np.stack([radius * np.cos(phase), radius * np.sin(phase)], axis=1)
 

@@ -43,22 +43,18 @@ def layout_of(names: Sequence[str], use_labels: bool, split: bool = True) -> Lay
     while all(len(path) > 1 and path[0] == paths[0][0] for path in paths):
         paths = [path[1:] for path in paths]
     notes: list[str] = []
-    splits = None
+    splits, used = None, np.arange(len(paths))
     tops = {path[0].lower(): path[0] for path in paths if len(path) > 1}
     test = next((tops[name] for name in HELD_OUT if name in tops), None)
     if "train" in tops and test is not None:
-        first = np.array([path[0] if len(path) > 1 else "" for path in paths])
-        splits = np.flatnonzero(first == tops["train"]), np.flatnonzero(first == test)
-        left_out = len(paths) - len(splits[0]) - len(splits[1])
         if split:
+            first = np.array([path[0] if len(path) > 1 else "" for path in paths])
+            splits = np.flatnonzero(first == tops["train"]), np.flatnonzero(first == test)
+            used = np.union1d(*splits)
+            left_out = len(paths) - len(used)
             beside = f"; {left_out} images beside them were left out" if left_out else ""
             notes.append(f"the folders {tops['train']} and {test} were used as training and test set{beside}")
-            used = np.union1d(*splits)
-        else:
-            splits, used = None, np.arange(len(paths))
         paths = [path[1:] for path in paths]
-    else:
-        used = np.arange(len(paths))
     classes = [printable(path[0]) if len(path) > 1 else "" for path in paths]
     found = {classes[i] for i in used}
     if not use_labels or len(found) == 1:
@@ -116,11 +112,11 @@ def held_out_samples(
     names: Sequence[str], labels: np.ndarray | None, fraction: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """`held_out_rows` with all slices of a volume on one side, for neighbours are nearly equal; of one volume, its slices."""
-    found = [_OF_VOLUME.fullmatch(name) if SLICE in name else None for name in names]
-    volumes = {name: i for i, name in enumerate(dict.fromkeys(m[1] if m else n for m, n in zip(found, names, strict=True)))}
+    volume_of = [found[1] if SLICE in name and (found := _OF_VOLUME.fullmatch(name)) else name for name in names]
+    volumes = {name: i for i, name in enumerate(dict.fromkeys(volume_of))}
     if len(volumes) in (1, len(names)):
         return held_out_rows(len(names), labels, fraction, seed)
-    of_row = np.array([volumes[m[1] if m else n] for m, n in zip(found, names, strict=True)])
+    of_row = np.array([volumes[name] for name in volume_of])
     first = np.unique(of_row, return_index=True)[1]
     test = np.isin(of_row, held_out_rows(len(volumes), None if labels is None else labels[first], fraction, seed)[1])
     return np.flatnonzero(~test), np.flatnonzero(test)

@@ -178,20 +178,13 @@ def sync(path: Path) -> None:
 @contextmanager
 def _folder_of(path: Path, inside: Path | None, make: bool = False) -> Iterator[int]:
     """A descriptor of a path's folder, reached without a link below `inside`; folders made for a block that fails go."""
-    root = path.parent if inside is None else inside
+    root, missing = path.parent if inside is None else inside, []
     if make and inside is None:
-        yield from _made(root)
-        return
-    with ExitStack() as stack:
-        yield _descend(root, path.relative_to(root).parts[:-1], make, stack)
-
-
-def _made(folder: Path) -> Iterator[int]:
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+        missing = [one for one in (root, *root.parents) if not one.exists()]
+        root.mkdir(parents=True, exist_ok=True)
     try:
         with ExitStack() as stack:
-            yield _descend(folder, (), False, stack)
+            yield _descend(root, path.relative_to(root).parts[:-1], make, stack)
     except BaseException:
         for one in missing:
             with suppress(OSError):  # something else came into it

@@ -7,35 +7,43 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
+
+
+class Work(threading.Thread, Generic[Result]):
+    """A thread of one piece of work, which begins at once and ends with it; `how` as for a thread."""
+
+    def __init__(self, work: Callable[[], Result], **how: Any) -> None:
+        super().__init__(**how)
+        self._work, self._outcome = work, Future[Result]()
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._outcome.set_result(self._work())
+        except BaseException as error:  # raised again where the result is asked for
+            self._outcome.set_exception(error)
+
+    def result(self) -> Result:
+        self.join()
+        return self._outcome.result()
 
 
 def interruptible(work: Callable[[], Result]) -> Result:
     """What `work` returns, done in a thread of its own, because Python hears of Ctrl-C only between two operations."""
     if threading.current_thread() is not threading.main_thread():
         return work()  # signals reach the main thread only
-    outcome: list[Result] = []
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            outcome.append(work())
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
+    thread = Work(work, daemon=True)
     try:
         while thread.is_alive():
             thread.join(0.1)
     except KeyboardInterrupt:
         _abandon(thread)
         raise
-    if failure:
-        raise failure[0]
-    return outcome[0]
+    return thread.result()
 
 
 def _abandon(thread: threading.Thread) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from sao.data.dataset import Images
 from sao.data.files.cache import Cache
 from sao.data.files.decode import Failure, Loaded, Picture, Recipe, decode, quiet, read
-from sao.data.files.images import Folder, PathList, over_files
+from sao.data.files.images import CRASHED, Folder, PathList, over_files
 from sao.data.files.open import source_or_kind
 from sao.data.files.reading import ReadOptions, Skipped, Source, first_of
 from sao.errors import InputError, printable
@@ -31,7 +31,6 @@ class LookedThrough:
 
     @property
     def images(self) -> Images:
-        """The thumbnails."""
         assert self.known.thumbnails is not None
         return Images(self.known.thumbnails[..., :1] if self.grey else self.known.thumbnails, names=self.known.names)
 
@@ -81,16 +80,14 @@ def look_through(path: str | os.PathLike[str], progress: Callable[[int, int], No
     source = source_or_kind(Path(path), Cache().folder)
     if not isinstance(source, Source):
         raise InputError(f"{where} holds no image files: give a folder or an archive of images, or features by --features")
-    crashed = lambda _: Failure("the image decoder crashed on it")  # noqa: E731
-    chunks = over_files(fingerprint_chunk, source, ReadOptions(where, progress=progress), crashed, 0, 1)
-    found = [one for chunk in chunks for one in chunk]
+    chunks = over_files(fingerprint_chunk, source, ReadOptions(where, progress=progress), lambda _: CRASHED, 0, 1)
+    found, entries = [one for chunk in chunks for one in chunk], source.entries
     places = np.array([place for place, one in enumerate(found) if isinstance(one, Fingerprint)], np.int64)
-    entries = source.entries
-    failed = [(entries[place].name, one.reason) for place, one in enumerate(found) if isinstance(one, Failure)]
-    skipped = source.skipped + [Skipped(printable(name), reason) for name, reason in failed]
-    if len(places) == 0:
-        raise InputError(f"{where} has no usable image{first_of(skipped)}: give PNG, JPEG, WebP, BMP, TIFF or GIF files")
     usable = [one for one in found if isinstance(one, Fingerprint)]
+    failed = [(entry, one) for entry, one in zip(entries, found, strict=True) if isinstance(one, Failure)]
+    skipped = source.skipped + [Skipped(printable(entry.name), one.reason) for entry, one in failed]
+    if not usable:
+        raise InputError(f"{where} has no usable image{first_of(skipped)}: give PNG, JPEG, WebP, BMP, TIFF or GIF files")
     sizes = [(one.header.width, one.header.height) for one in usable]
     known = Known(
         [printable(entries[place].name) for place in places],

@@ -1,6 +1,7 @@
 """Augmentation of any strength: the maps against their definition, the sampling against torch's, and gradients twice."""
 
 import math
+from functools import reduce
 
 import pytest
 import torch
@@ -15,15 +16,22 @@ ONE = torch.ones((), dtype=torch.float64)
 
 
 def drawn(n: int = 3, seed: int = 0) -> Draws:
-    like = torch.empty(0, dtype=torch.float64)
-    return draws_for(n, seed, "test", 0, like)
+    return draws_for(n, seed, "test", 0, ONE)
 
 
-def only(gate: int, draws: Draws) -> Draws:
-    """One transformation happens."""
+def only(gate: int, draws: Draws, level: float = 0) -> Draws:
+    """One transformation happens, where its probability is above this level."""
     gates = torch.ones_like(draws.gates)
-    gates[:, gate] = 0
+    gates[:, gate] = level
     return draws._replace(gates=gates)
+
+
+def all_after_another(steps: list[Tensor]) -> Tensor:
+    return reduce(lambda before, one: one @ before, steps)
+
+
+def some_move(matrices: Tensor) -> bool:
+    return any(not torch.allclose(matrix, torch.eye(len(matrix), dtype=torch.float64)) for matrix in matrices)
 
 
 def smooth(n: int = 3, channels: int = 2, side: int = SIDE) -> Tensor:
@@ -85,28 +93,21 @@ def test_each_movement_by_itself(gate):
     found = movement(0.5 * ONE, only(gate, draws), 16, 24)
     expected = [torch.linalg.inv(literal_steps(draws, row, 16, 24)[gate]) for row in range(8)]
     torch.testing.assert_close(found, torch.stack(expected))
-    assert any(not torch.allclose(matrix, torch.eye(3, dtype=torch.float64)) for matrix in found)
+    assert some_move(found)
 
 
 def test_all_movements_follow_each_other():
     draws = drawn(8)
     found = movement(ONE, draws, 16, 24)
-    for row in range(8):
-        forward = torch.eye(3, dtype=torch.float64)
-        for one in literal_steps(draws, row, 16, 24):
-            forward = one @ forward
-        torch.testing.assert_close(found[row], torch.linalg.inv(forward))
+    expected = [torch.linalg.inv(all_after_another(literal_steps(draws, row, 16, 24))) for row in range(8)]
+    torch.testing.assert_close(found, torch.stack(expected))
 
 
 @pytest.mark.parametrize(("gate", "chance"), [(0, 0.75), (2, 0.75), (3, 0.75), (4, 0.5), (5, 0.75), (6, 0.5), (7, 0.75)])
 def test_a_transformation_happens_below_its_probability(gate, chance):
     """Of two turns each happens more rarely, so that the two together are as rare as the rest: 1 − (1 − .5)² = .75."""
-    draws, identity = drawn(6), torch.eye(3, dtype=torch.float64)
     for level, happens in ((chance - 0.01, True), (chance + 0.01, False)):
-        gates = torch.ones_like(draws.gates)
-        gates[:, gate] = level
-        found = movement(0.75 * ONE, draws._replace(gates=gates), 16, 16)
-        assert happens == any(not torch.allclose(matrix, identity) for matrix in found)
+        assert happens == some_move(movement(0.75 * ONE, only(gate, drawn(6), level), 16, 16))
 
 
 def test_shifts_are_as_large_as_an_eighth_of_the_side():
@@ -125,7 +126,7 @@ def test_shifts_are_as_large_as_an_eighth_of_the_side():
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (32, 32), (16, 24)])
 def test_what_does_not_move_stays_to_the_last_digit(height, width):
     images = torch.rand(2, 3, height, width, dtype=torch.float64)
-    torch.testing.assert_close(warped(images, torch.eye(3).double().expand(2, 3, 3)), images)
+    torch.testing.assert_close(warped(images, torch.eye(3, dtype=torch.float64).expand(2, 3, 3)), images)
 
 
 def test_whole_shifts_move_pixels_and_reflect_the_rest():
@@ -192,17 +193,13 @@ def test_each_change_of_colour_by_itself(gate):
     draws = drawn(8)
     found = colour(0.5 * ONE, only(gate, draws))
     torch.testing.assert_close(found, torch.stack([literal_colours(draws, row)[gate - 8] for row in range(8)]))
-    assert any(not torch.allclose(matrix, torch.eye(4, dtype=torch.float64)) for matrix in found)
+    assert some_move(found)
 
 
 def test_all_changes_of_colour_follow_each_other():
     draws = drawn(8)
-    found = colour(ONE, draws)
-    for row in range(8):
-        expected = torch.eye(4, dtype=torch.float64)
-        for one in literal_colours(draws, row):
-            expected = one @ expected
-        torch.testing.assert_close(found[row], expected)
+    expected = [all_after_another(literal_colours(draws, row)) for row in range(8)]
+    torch.testing.assert_close(colour(ONE, draws), torch.stack(expected))
 
 
 def test_colours_are_changed_pixel_by_pixel_and_greys_as_greys():
@@ -252,5 +249,5 @@ def test_draws_are_those_of_the_step_however_many_processes_share_it(monkeypatch
     for index, values in enumerate(whole):
         assert torch.equal(torch.cat([part[index] for part in parts]), values)
     monkeypatch.undo()
-    for other in (draws_for(10, 2, "real", 3, like), draws_for(10, 1, "fake", 3, like), draws_for(10, 1, "real", 4, like)):
-        assert all(not torch.equal(values, others) for values, others in zip(whole, other, strict=True))
+    for other in ((2, "real", 3), (1, "fake", 3), (1, "real", 4)):
+        assert all(not torch.equal(*both) for both in zip(whole, draws_for(10, *other, like), strict=True))

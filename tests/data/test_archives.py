@@ -1,51 +1,25 @@
 """Zip and tar archives: read as streams in memory, whatever their members call themselves or claim to be."""
 
-import io
 import os
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from opening import embedded_images, encoded, images, labels, names, parts, refused, total, write_files, write_tar, write_zip
 from PIL import Image
 
-from sao.data.dataset import Images
 from sao.data.files import archives
 from sao.data.files.open import data_exists, open_for_embedding, open_path, shard_paths
 from sao.errors import InputError
 
 
-def png(value, size=(16, 16)):
-    stream = io.BytesIO()
-    Image.new("RGB", size, (value, 30, 60)).save(stream, "PNG")
-    return stream.getvalue()
+def png(value):
+    return encoded(Image.new("RGB", (16, 16), (value, 30, 60)))
 
 
 MEMBERS = {f"photos/{name}/{i}.png": png(10 * i) for name in ("cat", "dog") for i in range(8)}
-
-
-def write_zip(path, members, compression=zipfile.ZIP_DEFLATED):
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-
-
-def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    archive.addfile(member, io.BytesIO(data))
-
-
-def write_tar(path, members, mode: Any = "w"):
-    with tarfile.open(path, mode) as archive:
-        for name, data in members.items():
-            add(archive, name, data)
-
-
-def total(opened):
-    return len(opened.dataset.train) + len(opened.dataset.test)
 
 
 @pytest.mark.parametrize("kind", ["zip", "stored", "tar", "tar.gz", "tar.bz2", "tar.xz"])
@@ -55,14 +29,11 @@ def test_an_archive_is_the_same_as_its_folder(tmp_path, kind):
         write_zip(path, MEMBERS, zipfile.ZIP_STORED if kind == "stored" else zipfile.ZIP_DEFLATED)
     else:
         write_tar(path, MEMBERS, f"w:{kind[4:]}")
-    for name, data in MEMBERS.items():
-        (tmp_path / "plain" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "plain" / name).write_bytes(data)
+    plain = write_files(tmp_path / "plain", MEMBERS)
     before = set(os.listdir(tmp_path))
     for _ in range(2):  # the second time from the cache
-        packed = open_path(path, cache_folder=tmp_path / "plain" / ".cache").dataset
-        plain = open_path(tmp_path / "plain", cache_folder=tmp_path / "plain" / ".cache").dataset
-        for one, other in ((packed.train, plain.train), (packed.test, plain.test)):
+        both = (parts(open_path(place, cache_folder=plain / ".cache")) for place in (path, plain))
+        for one, other in zip(*both, strict=True):
             np.testing.assert_array_equal(one.inputs(slice(None)), other.inputs(slice(None)))
             np.testing.assert_array_equal(one.labels, other.labels)
             assert one.class_names == ["cat", "dog"]
@@ -71,28 +42,26 @@ def test_an_archive_is_the_same_as_its_folder(tmp_path, kind):
 
 def test_members_that_point_outside_are_skipped_and_never_written(tmp_path):
     bad = {"../up.png": png(1), "/absolute.png": png(2), "a/../../b.png": png(3), "C:/windows.png": png(4)}
-    write_zip(tmp_path / "a.zip", MEMBERS | bad)
-    write_tar(tmp_path / "a.tar", MEMBERS | bad)
+    paths = write_zip(tmp_path / "a.zip", MEMBERS | bad), write_tar(tmp_path / "a.tar", MEMBERS | bad)
     before = set(tmp_path.rglob("*"))
-    for name in ("a.zip", "a.tar"):
-        opened = open_path(tmp_path / name, cache_folder=tmp_path / "cache")
+    for path in paths:
+        opened = open_path(path)
         assert total(opened) == 16
-        assert {item.name for item in opened.skipped} == {name.lstrip() for name in bad}
+        assert {item.name for item in opened.skipped} == set(bad)
     written = {path for path in set(tmp_path.rglob("*")) - before if "cache" not in path.parts}
     assert not written
     assert not (tmp_path.parent / "up.png").exists()
 
 
 def test_links_devices_and_pipes_in_a_tar_are_skipped(tmp_path):
-    path = tmp_path / "a.tar"
-    write_tar(path, MEMBERS)
+    path = write_tar(tmp_path / "a.tar", MEMBERS)
     kinds = {"sym.png": tarfile.SYMTYPE, "hard.png": tarfile.LNKTYPE, "pipe.png": tarfile.FIFOTYPE, "dev.png": tarfile.CHRTYPE}
     with tarfile.open(path, "a") as archive:
         for name, kind in kinds.items():
             info = tarfile.TarInfo(name)
             info.type, info.linkname = kind, "/etc/passwd"
             archive.addfile(info)
-    opened = open_path(path, cache_folder=tmp_path / "cache")
+    opened = open_path(path)
     assert total(opened) == 16
     assert {item.name for item in opened.skipped} == set(kinds)
 
@@ -103,65 +72,47 @@ def test_a_link_in_a_zip_is_skipped(tmp_path):
         info = zipfile.ZipInfo("link.png")
         info.external_attr = 0o120777 << 16
         archive.writestr(info, "/etc/passwd")
-    assert [item.name for item in open_path(tmp_path / "a.zip", cache_folder=tmp_path / "c").skipped] == ["link.png"]
+    assert [item.name for item in open_path(tmp_path / "a.zip").skipped] == ["link.png"]
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
 def test_an_archive_bomb_is_refused(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(archives, "ALWAYS_ALLOWED_BYTES", 2**20)
     members = MEMBERS | {"zeros.bmp": bytes(50 * 2**20)}
-    path = tmp_path / f"bomb.{kind}"
-    if kind == "zip":
-        write_zip(path, members)
-    else:
-        write_tar(path, members, "w:gz")
+    write = write_zip if kind == "zip" else lambda path, members: write_tar(path, members, "w:gz")
     with pytest.raises(InputError, match="times its size"):
-        open_path(path, cache_folder=tmp_path / "cache")
+        open_path(write(tmp_path / f"bomb.{kind}", members))
 
 
 def test_a_member_that_is_too_large_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "MAX_FILE_BYTES", 10_000)
     members = MEMBERS | {"large.png": bytes(20_000)}
-    write_zip(tmp_path / "a.zip", members)
-    write_tar(tmp_path / "a.tar", members)
-    for name in ("a.zip", "a.tar"):
-        (item,) = open_path(tmp_path / name, cache_folder=tmp_path / "cache").skipped
+    for path in (write_zip(tmp_path / "a.zip", members), write_tar(tmp_path / "a.tar", members)):
+        (item,) = open_path(path).skipped
         assert item.name == "large.png"
         assert "larger" in item.reason
 
 
-def test_an_encrypted_member_is_skipped(tmp_path):
-    write_zip(tmp_path / "a.zip", MEMBERS | {"secret.png": png(3)}, zipfile.ZIP_STORED)
-    data = bytearray((tmp_path / "a.zip").read_bytes())
-    at = data.rindex(b"PK\x01\x02", 0, data.rindex(b"secret.png"))
-    data[at + 8] |= 1
-    (tmp_path / "a.zip").write_bytes(data)
-    (item,) = open_path(tmp_path / "a.zip", cache_folder=tmp_path / "cache").skipped
-    assert (item.name, item.reason) == ("secret.png", "encrypted")
-
-
-def test_a_member_with_a_wrong_checksum_is_skipped(tmp_path):
-    write_zip(tmp_path / "a.zip", MEMBERS | {"bad.png": b"y" * 500}, zipfile.ZIP_STORED)
-    data = bytearray((tmp_path / "a.zip").read_bytes())
-    data[data.index(b"y" * 500) + 5] ^= 255
-    (tmp_path / "a.zip").write_bytes(data)
-    (item,) = open_path(tmp_path / "a.zip", cache_folder=tmp_path / "cache").skipped
+@pytest.mark.parametrize("reason", ["encrypted", "damaged in the archive"])
+def test_a_member_that_is_encrypted_or_has_a_wrong_checksum_is_skipped(tmp_path, reason):
+    path = write_zip(tmp_path / "a.zip", MEMBERS | {"bad.png": b"y" * 500}, zipfile.ZIP_STORED)
+    data = bytearray(path.read_bytes())
+    if reason == "encrypted":
+        data[data.rindex(b"PK\x01\x02", 0, data.rindex(b"bad.png")) + 8] |= 1
+    else:
+        data[data.index(b"y" * 500) + 5] ^= 255
+    path.write_bytes(data)
+    (item,) = open_path(path).skipped
     assert item.name == "bad.png"
-    assert "damaged in the archive" in item.reason
+    assert item.reason.startswith(reason)
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
 def test_a_cut_tar_gives_what_it_still_has(tmp_path, mode):
-    noise = np.random.default_rng(0)
-    members = {}
-    for i in range(40):
-        stream = io.BytesIO()
-        Image.fromarray(noise.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(stream, "PNG")
-        members[f"{i}.png"] = stream.getvalue()
-    path = tmp_path / "cut.tar"
-    write_tar(path, members, mode)
+    noise = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    path = write_tar(tmp_path / "cut.tar", {f"{i}.png": encoded(image) for i, image in enumerate(noise)}, mode)
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * 0.6)])
-    opened = open_path(path, cache_folder=tmp_path / "cache")
+    opened = open_path(path)
     assert 10 <= total(opened) < 40
     assert opened.skipped
 
@@ -169,16 +120,14 @@ def test_a_cut_tar_gives_what_it_still_has(tmp_path, mode):
 @pytest.mark.parametrize("start", [b"PK\x03\x04rubbish", b"\x1f\x8brubbish", b"BZhrubbish", b"\xfd7zXZ\x00rubbish"])
 def test_a_damaged_archive_is_one_clear_line(tmp_path, start):
     (tmp_path / "a").write_bytes(start * 20)
-    with pytest.raises(InputError, match="cannot be read as an archive") as caught:
-        open_path(tmp_path / "a", cache_folder=tmp_path / "cache")
-    assert "\n" not in str(caught.value)
+    with refused("cannot be read as an archive"):
+        open_path(tmp_path / "a")
 
 
 def test_litter_and_windows_separators(tmp_path):
     members = {f"d\\{k}\\{i}.png": png(i) for i in range(6) for k in "ab"}
     litter = {"__MACOSX/d/._0.png": b"x", "d/.DS_Store": b"x"}
-    write_zip(tmp_path / "a.zip", members | litter)
-    samples, skipped, _ = open_for_embedding(tmp_path / "a.zip", shape=(3, 8, 8), cache_folder=tmp_path / "cache")
+    samples, skipped, _ = open_for_embedding(write_zip(tmp_path / "a.zip", members | litter), shape=(3, 8, 8))
     assert skipped == []
     assert samples.class_names == ["a", "b"]
 
@@ -186,22 +135,19 @@ def test_litter_and_windows_separators(tmp_path):
 # --- shards in the manner of WebDataset: one source in order, labels from .cls ----------------------------------------
 
 
-DRAWS = np.random.default_rng(0)
-PIXELS = DRAWS.integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
+PIXELS = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
 
 
 def write_shards(folder: Path, labelled: bool = True, damaged: int | None = None) -> str:
     """40 images in 4 shards of 10, each with a label and a caption."""
     for shard in range(4):
-        with tarfile.open(folder / f"train-{shard + 8:03d}.tar", "w") as archive:
-            for index in range(10 * shard, 10 * shard + 10):
-                picture = io.BytesIO()
-                Image.fromarray(PIXELS[index]).save(picture, "png")
-                data = picture.getvalue()
-                add(archive, f"{index:06d}.png", data[: len(data) // 2] if index == damaged else data)
-                if labelled:
-                    add(archive, f"{index:06d}.cls", str(index % 2).encode())
-                add(archive, f"{index:06d}.json", b'{"caption": "none"}')
+        members = {}
+        for index in range(10 * shard, 10 * shard + 10):
+            data = encoded(PIXELS[index])
+            members[f"{index:06d}.png"] = data[: len(data) // 2] if index == damaged else data
+            members |= {f"{index:06d}.cls": str(index % 2).encode()} if labelled else {}
+            members[f"{index:06d}.json"] = b'{"caption": "none"}'
+        write_tar(folder / f"train-{shard + 8:03d}.tar", members)
     return str(folder / "train-{008..011}.tar")
 
 
@@ -216,29 +162,24 @@ def test_a_pattern_names_files_in_order():
 
 def test_shards_are_one_data_set_with_labels(tmp_path):
     pattern = write_shards(tmp_path)
-    found = open_path(pattern, cache_folder=tmp_path / "cache")
+    found = open_path(pattern)
     assert found.skipped == []
     assert any("2 class subfolders were found" in note for note in found.notes)
-    for part in (found.dataset.train, found.dataset.test):
-        assert isinstance(part, Images)
-        assert part.names is not None
-        assert part.labels is not None
-        rows = [int(name.split("/")[1].split(".")[0]) for name in part.names]
-        np.testing.assert_array_equal(part.pixels, PIXELS[rows])
-        assert part.labels.tolist() == [row % 2 for row in rows]
+    for part in parts(found):
+        rows = [int(name.split("/")[1].split(".")[0]) for name in names(part)]
+        np.testing.assert_array_equal(images(part).pixels, PIXELS[rows])
+        assert labels(part).tolist() == [row % 2 for row in rows]
     assert sorted(path.suffix for path in tmp_path.iterdir() if path.is_file()) == [".tar"] * 4  # nothing was unpacked
 
 
 def test_without_labels_and_in_order_for_embedding(tmp_path):
     pattern = write_shards(tmp_path, labelled=False)
-    assert open_path(pattern, cache_folder=tmp_path / "cache").dataset.classes is None
-    samples, _, _ = open_for_embedding(pattern, shape=(3, 16, 16), cache_folder=tmp_path / "cache")
-    assert isinstance(samples, Images)
-    np.testing.assert_array_equal(samples.pixels, PIXELS)
+    assert open_path(pattern).dataset.classes is None
+    np.testing.assert_array_equal(embedded_images(Path(pattern), (3, 16, 16)).pixels, PIXELS)
 
 
 def test_a_damaged_image_is_skipped_and_named(tmp_path):
-    found = open_path(write_shards(tmp_path, damaged=13), cache_folder=tmp_path / "cache")
+    found = open_path(write_shards(tmp_path, damaged=13))
     assert [item.name for item in found.skipped] == ["1/000013.png"]
     assert total(found) == 39
 
@@ -248,17 +189,13 @@ def test_a_missing_shard_is_one_line(tmp_path):
     assert data_exists(pattern)
     (tmp_path / "train-010.tar").unlink()
     with pytest.raises(InputError, match=r"there is no file .*train-010.tar: 1 of 4 shards are missing"):
-        open_path(pattern, cache_folder=tmp_path / "cache")
+        open_path(pattern)
     assert not data_exists(tmp_path / "other-{0..3}.tar")
 
 
 def test_changed_shards_are_decoded_again(tmp_path):
     pattern = write_shards(tmp_path)
-    first = open_path(pattern, cache_folder=tmp_path / "cache")
-    with tarfile.open(tmp_path / "train-008.tar", "a") as archive:
-        picture = io.BytesIO()
-        Image.fromarray(PIXELS[0][::-1]).save(picture, "png")
-        add(archive, "new.png", picture.getvalue())
-        add(archive, "new.cls", b"1")
-    second = open_path(pattern, cache_folder=tmp_path / "cache")
+    first = open_path(pattern)
+    write_tar(tmp_path / "train-008.tar", {"new.png": encoded(PIXELS[0][::-1]), "new.cls": b"1"}, "a")
+    second = open_path(pattern)
     assert total(second) == 41 == total(first) + 1

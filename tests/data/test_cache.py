@@ -6,9 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from opening import encoded, images, parts, write_files
 from PIL import Image
 
 from sao.data import dataset
@@ -18,36 +22,32 @@ from sao.data.files.open import open_path
 from sao.errors import InputError
 
 OPEN = """
-import sys
-from pathlib import Path
-from sao.data.files.open import open_path
-data = open_path(sys.argv[1], cache_folder=Path(sys.argv[2]), workers=int(sys.argv[3])).dataset
-print(len(data.train), len(data.test), data.train.pixels.sum(), data.test.pixels.sum())
-"""
-STALL = """
 import sys, time
 from pathlib import Path
 from sao.data.files.open import open_path
-def stall(done, total):
-    if done > 1.5 * total / 2:
+folder, cache, workers, *stalls = sys.argv[1:]
+def told(done, total):
+    if stalls and done > 1.5 * total / 2:
         print("in the middle", flush=True)
         time.sleep(600)
-open_path(sys.argv[1], cache_folder=Path(sys.argv[2]), workers=int(sys.argv[3]), progress=stall)
+data = open_path(folder, cache_folder=Path(cache), workers=int(workers), progress=told).dataset
+print(len(data.train), len(data.test), data.train.pixels.sum(), data.test.pixels.sum())
 """
 
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "data"
-    folder.mkdir()
-    generator = np.random.default_rng(0)
-    for i in range(300):
-        Image.fromarray(generator.integers(0, 256, (20, 16, 3), dtype=np.uint8)).save(folder / f"{i:03d}.png")
-    return folder
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 20, 16, 3), dtype=np.uint8)
+    return write_files(tmp_path / "data", {f"{i:03d}.png": encoded(image) for i, image in enumerate(pixels)})
 
 
-def start(script, *arguments):
-    command = [sys.executable, "-c", script, *map(str, arguments)]
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
+
+
+def start(*arguments):
+    command = [sys.executable, "-c", OPEN, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -55,17 +55,16 @@ def entries(cache):
     return sorted(os.listdir(cache))
 
 
-def test_the_second_time_nothing_is_decoded(folder, tmp_path, monkeypatch):
-    first = open_path(folder, cache_folder=tmp_path / "cache")
+def test_the_second_time_nothing_is_decoded(folder, cache, monkeypatch):
+    first = open_path(folder, cache_folder=cache)
     monkeypatch.setattr("sao.data.files.images.decode_chunk", None)
     monkeypatch.setattr("sao.data.files.images.inspect_chunk", None)
-    second = open_path(folder, cache_folder=tmp_path / "cache")
+    second = open_path(folder, cache_folder=cache)
     np.testing.assert_array_equal(first.dataset.train.inputs(slice(None)), second.dataset.train.inputs(slice(None)))
     assert first.notes == second.notes
 
 
-def test_the_key_is_the_content(folder, tmp_path):
-    cache = tmp_path / "cache"
+def test_the_key_is_the_content(folder, cache, tmp_path):
     open_path(folder, cache_folder=cache)
     (before,) = entries(cache)
     folder.rename(tmp_path / "moved")
@@ -85,21 +84,18 @@ def test_the_key_is_the_content(folder, tmp_path):
     assert len(changed.dataset.train) == 270
 
 
-def test_options_have_their_own_entries(folder, tmp_path):
-    cache = tmp_path / "cache"
-    open_path(folder, cache_folder=cache)
-    open_path(folder, cache_folder=cache, size=8)
-    open_path(folder, cache_folder=cache, channels=1)
-    open_path(folder, cache_folder=cache, fit="pad")
+def test_options_have_their_own_entries(folder, cache):
+    asked: list[dict[str, Any]] = [{}, {"size": 8}, {"channels": 1}, {"fit": "pad"}]
+    for options in asked:
+        open_path(folder, cache_folder=cache, **options)
     assert len(entries(cache)) == 4
     open_path(folder, cache_folder=cache, seed=4, held_out=0.3, use_labels=False)
     assert len(entries(cache)) == 4
 
 
-def test_two_runs_at_once(folder, tmp_path):
+def test_two_runs_at_once(folder, cache):
     """Neither script has a `__main__` guard, so this also shows that workers do not start the caller's script again."""
-    cache = tmp_path / "cache"
-    runs = [start(OPEN, folder, cache, workers) for workers in (1, 2)]
+    runs = [start(folder, cache, workers) for workers in (1, 2)]
     outputs = [run.communicate() for run in runs]
     assert [run.returncode for run in runs] == [0, 0], outputs
     assert len({output for output, _ in outputs}) == 1
@@ -108,12 +104,11 @@ def test_two_runs_at_once(folder, tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_in_the_middle_then_opened_again(folder, tmp_path, workers):
-    cache = tmp_path / "cache"
-    run = start(STALL, folder, cache, workers)
+def test_killed_in_the_middle_then_opened_again(folder, cache, workers):
+    run = start(folder, cache, workers, "stall")
     assert run.stdout is not None
     assert run.stdout.readline() == "in the middle\n"
-    children = _children(run.pid)
+    children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
     assert all(name.startswith(".writing-") for name in entries(cache))
     os.kill(run.pid, signal.SIGKILL)
     run.communicate()
@@ -148,8 +143,7 @@ def test_a_failure_while_writing_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "facts", "header", "missing"])
-def test_a_damaged_entry_is_made_again(folder, tmp_path, damage):
-    cache = tmp_path / "cache"
+def test_a_damaged_entry_is_made_again(folder, cache, damage):
     first = open_path(folder, cache_folder=cache)
     (key,) = entries(cache)
     pixels, facts = cache / key / "pixels.npy", cache / key / "facts.json"
@@ -166,34 +160,27 @@ def test_a_damaged_entry_is_made_again(folder, tmp_path, damage):
     json.loads(facts.read_text())
 
 
-def test_a_full_disk_is_one_clear_line(folder, tmp_path, monkeypatch):
-    import shutil
-
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 100, 0))  # type: ignore[attr-defined]
+def test_a_full_disk_is_one_clear_line(folder, cache, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     with pytest.raises(InputError, match="No space left"):
-        open_path(folder, cache_folder=tmp_path / "cache")
+        open_path(folder, cache_folder=cache)
 
 
-def test_a_split_too_large_for_memory_is_an_index_into_the_cache_and_not_a_second_copy(folder, tmp_path, monkeypatch):
-    small = open_path(folder, cache_folder=tmp_path / "cache").dataset
-    assert not isinstance(small.train.pixels, SelectedRows)  # type: ignore[union-attr]
+def test_a_split_too_large_for_memory_is_an_index_into_the_cache_and_not_a_second_copy(folder, cache, monkeypatch):
+    small = parts(open_path(folder, cache_folder=cache))
+    assert not isinstance(images(small[0]).pixels, SelectedRows)
     monkeypatch.setattr(dataset, "IN_MEMORY_BYTES", 1000)
     for _ in range(2):
-        large = open_path(folder, cache_folder=tmp_path / "cache").dataset
-        for one, other in ((small.train, large.train), (small.test, large.test)):
-            assert isinstance(other.pixels, SelectedRows)  # type: ignore[union-attr]
-            assert isinstance(other.pixels.array, np.memmap)  # type: ignore[union-attr]
+        for one, other in zip(small, parts(open_path(folder, cache_folder=cache)), strict=True):
+            pixels = images(other).pixels
+            assert isinstance(pixels, SelectedRows)
+            assert isinstance(pixels.array, np.memmap)
             np.testing.assert_array_equal(one.inputs(slice(None)), other.inputs(slice(None)))
             assert one.names == other.names
-    assert len(entries(tmp_path / "cache")) == 1
+    assert len(entries(cache)) == 1
 
 
 def test_the_environment_names_the_folder(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("SAO_CACHE", str(tmp_path / "elsewhere"))
     open_path(folder)
     assert len(entries(tmp_path / "elsewhere")) == 1
-
-
-def _children(process):
-    with open(f"/proc/{process}/task/{process}/children") as stream:
-        return stream.read().split()

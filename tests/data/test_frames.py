@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from opening import encoded, images, names, parts, write_files
 from PIL import Image, ImageOps
 from scipy.stats import kstest
 from sklearn.datasets import load_sample_images
@@ -15,7 +16,7 @@ from sklearn.datasets import load_sample_images
 from sao.cli.main import main
 from sao.core.random import uniform
 from sao.data.augmentation import Augmentation, crop, frame_windows, random_crops
-from sao.data.dataset import Frames, Images, Samples
+from sao.data.dataset import Frames, Samples
 from sao.data.files.open import open_for_embedding, open_path
 from sao.data.loader import Batches
 from sao.errors import InputError
@@ -51,17 +52,10 @@ def opened(photographs, tmp_path_factory):
     return open_path(photographs, size=128, fit="centre", crop=0.5, cache_folder=cache)
 
 
-def parts(opened) -> tuple[Images, Images]:
-    train, test = opened.dataset.train, opened.dataset.test
-    assert isinstance(train, Images)
-    assert isinstance(test, Images)
-    return train, test
-
-
 def frames_of(samples: Samples) -> Frames:
-    assert isinstance(samples, Images)
-    assert samples.frames is not None
-    return samples.frames
+    frames = images(samples).frames
+    assert frames is not None
+    return frames
 
 
 def original(photographs, name: str) -> Image.Image:
@@ -111,7 +105,7 @@ def test_where_nothing_fits_it_is_the_largest_allowed_window_of_the_middle():
 def test_the_cache_keeps_every_whole_picture_with_its_shape(opened, photographs):
     train, test = parts(opened)
     assert frames_of(train).pixels.shape == (8, 256, 256, 3)
-    assert test.frames is None
+    assert images(test).frames is None
     shapes = [(right - left) / (bottom - top) for left, top, right, bottom in SHAPES]
     assert frames_of(train).aspects == pytest.approx(shapes * 2, abs=1e-4)
     assert "training sees random crops of the whole images, which are kept at 256x256 for it" in opened.notes
@@ -124,10 +118,8 @@ def test_a_crop_is_near_the_one_of_the_original(opened, photographs):
     Measured: at most 1.5, and 4.7 where a picture is 3.2 times as wide as high, of which squashing keeps less. A shift by one
     pixel changes 6 to 17, bilinear instead of bicubic resampling 1 to 2.7.
     """
-    train, _ = parts(opened)
-    frames = frames_of(train)
-    assert train.names is not None
-    for row, name in enumerate(train.names):
+    frames = frames_of(opened.dataset.train)
+    for row, name in enumerate(names(opened.dataset.train)):
         image = original(photographs, name)
         width, height = image.size
         frame = torch.from_numpy(np.array(frames.pixels[row : row + 1])).permute(0, 3, 1, 2).float() / 255
@@ -145,16 +137,13 @@ def test_a_crop_is_near_the_one_of_the_original(opened, photographs):
 def test_held_out_images_are_torchvisions_short_side_and_centre(opened, photographs):
     """So are those of the training set when they are evaluated, and images that a trained network is shown."""
     way = torchvision.Compose([torchvision.Resize(144, BICUBIC), torchvision.CenterCrop(128)])
-    train, test = parts(opened)
-    for images in (train, test):
-        assert images.names is not None
-        for row, name in enumerate(images.names):
-            expected = np.asarray(way(original(photographs, name)))
-            assert np.array_equal(images.pixels[row], expected), name
+    for part in parts(opened):
+        for row, name in enumerate(names(part)):
+            assert np.array_equal(images(part).pixels[row], np.asarray(way(original(photographs, name)))), name
 
 
-def test_new_images_are_seen_as_held_out_ones(opened, photographs, tmp_path):
-    samples, _, _ = open_for_embedding(photographs / "val", shape=(3, 128, 128), fit="centre", cache_folder=tmp_path)
+def test_new_images_are_seen_as_held_out_ones(opened, photographs):
+    samples, _, _ = open_for_embedding(photographs / "val", shape=(3, 128, 128), fit="centre")
     assert torch.equal(samples.inputs(slice(None)), opened.dataset.test.inputs(slice(None)))
 
 
@@ -162,15 +151,11 @@ def test_new_images_are_seen_as_held_out_ones(opened, photographs, tmp_path):
 def test_a_picture_that_lies_on_its_side_has_its_shape_when_upright(orientation, tmp_path):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    lying, upright = tmp_path / "lying", tmp_path / "upright"
-    lying.mkdir()
-    upright.mkdir()
-    image = Image.fromarray(load_sample_images()["images"][0]).resize((96, 64))
-    for name in range(10):
-        image.save(lying / f"{name}.png", exif=exif)
-        ImageOps.exif_transpose(Image.open(lying / f"{name}.png")).save(upright / f"{name}.png")
-    opened = (open_path(folder, size=16, crop=0.5, cache_folder=tmp_path / "cache") for folder in (lying, upright))
-    found, expected = (frames_of(one.dataset.train) for one in opened)
+    lying = Image.fromarray(load_sample_images()["images"][0]).resize((96, 64))
+    lying.getexif()[0x0112] = orientation
+    both = {"lying": encoded(lying, exif=exif), "upright": encoded(ImageOps.exif_transpose(lying))}
+    folders = [write_files(tmp_path / name, {f"{i}.png": data for i in range(10)}) for name, data in both.items()]
+    found, expected = (frames_of(open_path(folder, size=16, crop=0.5).dataset.train) for folder in folders)
     assert set(found.aspects) == {np.float32(0.66667 if orientation >= 5 else 1.5)}
     np.testing.assert_array_equal(found.aspects, expected.aspects)
     np.testing.assert_allclose(np.asarray(found.pixels, int), np.asarray(expected.pixels, int), atol=2)

@@ -1,17 +1,17 @@
 """Mutated images, archives, arrays and tables: a usable answer, a skipped item or one clear line, and never anything else."""
 
 import io
-import tarfile
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import tifffile
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from opening import encoded, total, write_tar, write_zip
 from PIL import Image
 from pydicom.data import get_testdata_file
 
@@ -19,33 +19,21 @@ from sao.data.files.decode import Failure, Recipe, decode_chunk, inspect_chunk
 from sao.data.files.open import open_path
 from sao.errors import InputError
 
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=150, deadline=None)
+few = settings(max_examples=60, deadline=None)
 
 
 def image_bytes(kind, mode="RGB", **options):
-    generator = np.random.default_rng(0)
-    pixels = generator.integers(0, 256, (20, 24, 3), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(stream, kind, **options)
-    return stream.getvalue()
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 24, 3), dtype=np.uint8)
+    return encoded(Image.fromarray(pixels).convert(mode), kind, **options)
 
 
 EXIF = Image.Exif()
 EXIF[0x0112] = 6
-SEEDS = [
-    image_bytes("PNG"),
-    image_bytes("PNG", "P", transparency=3),
-    image_bytes("JPEG", exif=EXIF),
-    image_bytes("JPEG", "CMYK"),
-    image_bytes("JPEG", progressive=True),
-    image_bytes("WEBP"),
-    image_bytes("BMP"),
-    image_bytes("TIFF"),
-    image_bytes("TIFF", compression="tiff_lzw"),
-    image_bytes("TIFF", compression="jpeg"),
-    image_bytes("GIF"),
-]
+SEEDS = [image_bytes(kind) for kind in ("PNG", "WEBP", "BMP", "TIFF", "GIF")]
+SEEDS += [image_bytes("TIFF", compression=how) for how in ("tiff_lzw", "jpeg")]
+SEEDS += [image_bytes("JPEG", exif=EXIF), image_bytes("JPEG", "CMYK"), image_bytes("JPEG", progressive=True)]
+SEEDS.append(image_bytes("PNG", "P", transparency=3))
 
 
 def stack_bytes() -> list[bytes]:
@@ -85,31 +73,27 @@ def mutated(draw, seeds):
     return bytes(data)
 
 
-@quick
-@given(mutated(SEEDS), st.sampled_from([1, 3]), st.sampled_from(["crop", "pad"]))
-def test_mutated_images(data, channels, fit):
-    (result, _), (header,) = decode_chunk([data], Recipe(8, channels, fit))[0], inspect_chunk([data])
+def check_decoded(data: bytes, recipe: Recipe, kind: type) -> None:
+    (result, _), (header,) = decode_chunk([data], recipe)[0], inspect_chunk([data])
     if isinstance(result, list):
-        for picture in result:
-            assert picture.pixels.shape == (8, 8, channels)
-            assert picture.pixels.dtype == np.uint8
-            assert header == picture.header
+        assert {(one.pixels.shape, one.pixels.dtype) for one in result} == {((8, 8, recipe.channels), np.dtype(kind))}
+        assert {one.header for one in result} == {header}
     else:
         assert isinstance(result, Failure)
         assert result.reason.isprintable()
+    assert not isinstance(header, Failure) or header.reason.isprintable()
+
+
+@quick
+@given(mutated(SEEDS), st.sampled_from([1, 3]), st.sampled_from(["crop", "pad"]))
+def test_mutated_images(data, channels, fit):
+    check_decoded(data, Recipe(8, channels, fit), np.uint8)
 
 
 @quick
 @given(mutated(stack_bytes()), st.sampled_from([1, 3, 4]), st.sampled_from([8, 16]))
 def test_mutated_stacks(data, channels, bits):
-    (result, _), (header,) = decode_chunk([data], Recipe(8, channels, "crop", bits=bits))[0], inspect_chunk([data])
-    if isinstance(result, list):
-        assert {picture.pixels.shape for picture in result} == {(8, 8, channels)}
-        assert {picture.pixels.dtype for picture in result} == {np.dtype(np.uint8 if bits == 8 else np.uint16)}
-    else:
-        assert isinstance(result, Failure)
-        assert result.reason.isprintable()
-    assert not isinstance(header, Failure) or header.reason.isprintable()
+    check_decoded(data, Recipe(8, channels, "crop", bits=bits), np.uint8 if bits == 8 else np.uint16)
 
 
 @quick
@@ -122,20 +106,10 @@ def test_any_bytes(data):
 
 def archive_seeds():
     members = {f"d/{name}/{i}.png": image_bytes("PNG") for name in "ab" for i in range(6)}
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    seeds = [stream.getvalue()]
-    for mode in ("w", "w:gz", "w:xz", "w:bz2"):
-        stream = io.BytesIO()
-        with tarfile.open(fileobj=stream, mode=mode) as tar:
-            for name, data in members.items():
-                info = tarfile.TarInfo(name)
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
-        seeds.append(stream.getvalue())
-    return seeds
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "archive")
+        seeds = [write_zip(path, members).read_bytes()]
+        return seeds + [write_tar(path, members, mode).read_bytes() for mode in ("w", "w:gz", "w:xz", "w:bz2")]
 
 
 def array_seeds():
@@ -149,15 +123,7 @@ def array_seeds():
 
 def table_seeds():
     text = "a,b,label\n" + "".join(f"{i * 0.5},{i % 7},{'xy'[i % 2]}\n" for i in range(30))
-    seeds = [text.encode()]
-    try:
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        return seeds
-    stream = io.BytesIO()
-    parquet.write_table(arrow.table({"a": [i * 0.5 for i in range(30)], "b": [i % 7 for i in range(30)]}), stream)
-    return [*seeds, stream.getvalue()]
+    return [text.encode(), pandas.read_csv(io.StringIO(text))[["a", "b"]].to_parquet()]
 
 
 def outcome(path, cache):
@@ -178,7 +144,7 @@ def test_mutated_files(seeds):
             opened, message = outcome(path, Path(folder, "cache"))
             assert message.isprintable()
             if opened is not None:
-                assert len(opened.dataset.train) + len(opened.dataset.test) >= 10
+                assert total(opened) >= 10
                 assert all(item.name.isprintable() and item.reason.isprintable() for item in opened.skipped)
                 assert all(note.isprintable() for note in opened.notes)
                 assert np.isfinite(opened.dataset.train.inputs(slice(None)).numpy()).all()

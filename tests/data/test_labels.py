@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from opening import labels
 
 from sao.data.dataset import Dataset, Images
 from sao.data.labels import NO_LABEL, label_dataset, parsed_labels, read_labels, with_class_for_unlabelled
@@ -55,12 +56,10 @@ def test_labels_of_other_data_are_refused():
 
 
 def test_samples_without_a_label_are_a_class_of_their_own_in_pictures():
-    part = Images(np.zeros((2, 8, 8, 1), np.uint8), np.array([1, 1]), NAMES[:2], ["folder", "names"])
-    other = Images(np.zeros((2, 8, 8, 1), np.uint8), np.array([0, 1]), NAMES[2:], ["folder", "names"])
-    dataset, _ = label_dataset(Dataset("four", part, other), parsed_labels("name,label\n1.png,x\nb/2.png,y\n", "l.csv"))
-    assert dataset.train.labels is not None
-    assert dataset.train.labels.tolist() == [0, -1]
+    four = Images(np.zeros((4, 8, 8, 1), np.uint8), np.array([1, 1, 0, 1]), NAMES, ["folder", "names"])
+    halves = Dataset("four", four.select(np.array([0, 1])), four.select(np.array([2, 3])))
+    dataset, _ = label_dataset(halves, parsed_labels("name,label\n1.png,x\nb/2.png,y\n", "l.csv"))
+    assert labels(dataset.train).tolist() == [0, -1]
     shown = with_class_for_unlabelled(dataset)
-    assert shown.test.labels is not None
-    assert shown.test.labels.tolist() == [1, 2]
+    assert labels(shown.test).tolist() == [1, 2]
     assert shown.test.class_names == ["x", "y", NO_LABEL]

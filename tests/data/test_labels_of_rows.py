@@ -1,20 +1,17 @@
 """Whatever is left out on the way, a sample keeps its own label, its own name and its own split."""
 
-import csv
-import io
-import tarfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
+from opening import encoded, labels, names, parts, total, write_files, write_tar, write_zip
 
 from sao.data.dataset import Images
 from sao.data.files.objects import readable
 from sao.data.files.open import Opened, open_path
+from sao.data.files.reading import Readable
 
 N, BAD = 48, (0, 5, 6, 21)  # of all samples, and those that cannot be used
 # In no order, so that a label which has slipped by some rows is a wrong one; each sample is known by its level.
@@ -23,11 +20,7 @@ LABELS = np.where(LEVELS < 90, "dark", np.where(LEVELS < 170, "medium", "bright"
 
 
 def picture(i: int) -> bytes:
-    if i in BAD:
-        return b"no picture"
-    stream = io.BytesIO()
-    Image.fromarray(np.full((8, 8), LEVELS[i], np.uint8)).save(stream, "PNG")
-    return stream.getvalue()
+    return b"no picture" if i in BAD else encoded(np.full((8, 8), LEVELS[i], np.uint8))
 
 
 def rows() -> np.ndarray:
@@ -37,27 +30,14 @@ def rows() -> np.ndarray:
     return values
 
 
-def csv_file(folder: Path):
-    with open(folder / "a.csv", "w", newline="") as stream:
-        csv.writer(stream).writerows([["level", "other", "class"], *([*rows()[i], LABELS[i]] for i in range(N))])
-    return folder / "a.csv"
+def frame() -> pd.DataFrame:
+    return pd.DataFrame({"level": LEVELS, "other": rows()[:, 1], "class": LABELS})
 
 
-def ragged_csv_file(folder: Path):
+def ragged() -> str:
     """Rows of the wrong length go before any column is looked at."""
-    lines = ["level,other,class", *(f"{level},{i}" + f",{LABELS[i]}" * (i not in BAD) for i, level in enumerate(LEVELS))]
-    (folder / "a.csv").write_text("\n".join(lines))
-    return folder / "a.csv"
-
-
-def parquet_file(folder: Path):
-    pd.DataFrame({"level": LEVELS, "other": rows()[:, 1], "class": LABELS}).to_parquet(folder / "a.parquet")
-    return folder / "a.parquet"
-
-
-def npz_of_rows(folder: Path):
-    np.savez(folder / "a.npz", x=rows(), y=LABELS)
-    return folder / "a.npz"
+    lines = (f"{level},{i}" + f",{LABELS[i]}" * (i not in BAD) for i, level in enumerate(LEVELS))
+    return "\n".join(["level,other,class", *lines])
 
 
 def pixels() -> np.ndarray:
@@ -66,83 +46,41 @@ def pixels() -> np.ndarray:
     return values
 
 
-def npz_of_images(folder: Path):
-    np.savez(folder / "a.npz", x=pixels(), y=LABELS)
-    return folder / "a.npz"
-
-
-def npz_of_splits(folder: Path):
-    x, first = pixels(), 20
-    np.savez(folder / "a.npz", x_train=x[:first], y_train=LABELS[:first], x_test=x[first:], y_test=LABELS[first:])
-    return folder / "a.npz"
+def splits() -> dict[str, np.ndarray]:
+    both, ranges = {"x": pixels(), "y": LABELS}, {"train": slice(20), "test": slice(20, N)}
+    return {f"{name}_{part}": values[rows] for name, values in both.items() for part, rows in ranges.items()}
 
 
 def files() -> dict[str, bytes]:
     return {f"{LABELS[i]}/{i:02d}.png": picture(i) for i in range(N)}
 
 
-def picture_folder(folder: Path):
-    for name, content in files().items():
-        (folder / "images" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "images" / name).write_bytes(content)
-    return folder / "images"
-
-
-def zip_file(folder: Path):
-    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
-        for name, content in files().items():
-            archive.writestr(name, content)
-    return folder / "a.zip"
-
-
-def tar_file(folder: Path):
-    with tarfile.open(folder / "a.tar", "w") as archive:
-        for name, content in files().items():
-            about = tarfile.TarInfo(name)
-            about.size = len(content)
-            archive.addfile(about, io.BytesIO(content))
-    return folder / "a.tar"
-
-
-def table_of_images(folder: Path):
-    held = [{"bytes": picture(i), "path": f"{i:02d}.png"} for i in range(N)]
-    pd.DataFrame({"image": held, "label": LABELS}).to_parquet(folder / "a.parquet")
-    return folder / "a.parquet"
+def images() -> pd.DataFrame:
+    return pd.DataFrame({"image": [{"bytes": picture(i), "path": f"{i:02d}.png"} for i in range(N)], "label": LABELS})
 
 
 def paths_in(folder: Path) -> list[str]:
-    for i in range(N):
-        (folder / f"{i:02d}.png").write_bytes(picture(i))
+    write_files(folder, {f"{i:02d}.png": picture(i) for i in range(N)})
     return [str(folder / f"{i:02d}.png") for i in range(N)]
 
 
-def list_of_paths(folder: Path):
-    return readable(paths_in(folder), list(LABELS))
-
-
-def frame_of_paths(folder: Path):
-    return readable(pd.DataFrame({"path": paths_in(folder), "label": LABELS}))
-
-
-def array_in_memory(folder: Path):
-    return readable(rows(), LABELS)
-
-
-READERS: list[Callable[[Path], object]] = [
-    csv_file,
-    ragged_csv_file,
-    parquet_file,
-    npz_of_rows,
-    npz_of_images,
-    npz_of_splits,
-    picture_folder,
-    zip_file,
-    tar_file,
-    table_of_images,
-    list_of_paths,
-    frame_of_paths,
-    array_in_memory,
-]
+WRITTEN: dict[str, Callable[[Path], object]] = {
+    "rows.csv": lambda path: frame().to_csv(path, index=False, na_rep="nan"),
+    "ragged.csv": lambda path: path.write_text(ragged()),
+    "rows.parquet": lambda path: frame().to_parquet(path),
+    "rows.npz": lambda path: np.savez(path, x=rows(), y=LABELS),
+    "images.npz": lambda path: np.savez(path, x=pixels(), y=LABELS),
+    "splits.npz": lambda path: np.savez(path, **splits()),  # pyright: ignore[reportArgumentType]
+    "folder": lambda path: write_files(path, files()),
+    "images.zip": lambda path: write_zip(path, files()),
+    "images.tar": lambda path: write_tar(path, files()),
+    "images.parquet": lambda path: images().to_parquet(path),
+}
+IN_MEMORY: dict[str, Callable[[Path], Readable]] = {
+    "list of paths": lambda folder: readable(paths_in(folder), list(LABELS)),
+    "frame of paths": lambda folder: readable(pd.DataFrame({"path": paths_in(folder), "label": LABELS})),
+    "array": lambda _: readable(rows(), LABELS),
+}
 
 
 def levels_of(samples, opened: Opened) -> np.ndarray:
@@ -152,21 +90,20 @@ def levels_of(samples, opened: Opened) -> np.ndarray:
     return opened.standardiser.invert(samples.rows)[:, 0].round().astype(int)
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_samples_keep_their_labels_and_names_when_others_are_left_out(reader, tmp_path):
-    opened = open_path(reader(tmp_path), held_out=0.25, cache_folder=tmp_path / "cache")  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize("kind", [*WRITTEN, *IN_MEMORY])
+def test_samples_keep_their_labels_and_names_when_others_are_left_out(kind, tmp_path):
+    if kind in WRITTEN:
+        WRITTEN[kind](tmp_path / kind)
+    opened = open_path(tmp_path / kind if kind in WRITTEN else IN_MEMORY[kind](tmp_path), held_out=0.25)
     assert len(opened.skipped) == len(BAD)
-    assert len(opened.dataset.train) + len(opened.dataset.test) == N - len(BAD)
+    assert total(opened) == N - len(BAD)
     seen = []
-    for samples in (opened.dataset.train, opened.dataset.test):
+    for samples in parts(opened):
         levels = levels_of(samples, opened)
         places = [int(np.flatnonzero(level == LEVELS)[0]) for level in levels]
-        assert samples.labels is not None
-        assert samples.class_names is not None
-        assert samples.names is not None
-        assert [samples.class_names[code] for code in samples.labels] == LABELS[places].tolist()
-        numbers = ["".join(filter(str.isdigit, Path(name).name)) for name in samples.names]
-        shift = 20 if samples.names[0].startswith("test row") else 0  # counted anew in the test array
+        assert [(samples.class_names or ())[code] for code in labels(samples)] == LABELS[places].tolist()
+        numbers = ["".join(filter(str.isdigit, Path(name).name)) for name in names(samples)]
+        shift = 20 if names(samples)[0].startswith("test row") else 0  # counted anew in the test array
         assert [int(number) + shift for number in numbers] == places
         seen += places
     assert sorted({*range(N)} - set(BAD)) == sorted(seen)

@@ -1,5 +1,6 @@
 """One batch ahead: the same values, read while something else is done, and an end without a thread left behind."""
 
+import itertools
 import mmap
 import os
 import signal
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from opening import images
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sao.cli.main import main
 from sao.core.random import batch_rows
 from sao.data import dataset, loader
 from sao.data.dataset import Dataset, Images, SelectedRows, Vectors
+from sao.data.files.open import Opened
 from sao.data.loader import Batches, Prefetcher
 from sao.errors import InputError
 from sao.evaluation.extract import extract
@@ -32,16 +35,29 @@ def pixels() -> np.ndarray:
 
 
 @pytest.fixture
+def mapped(pixels, tmp_path) -> np.ndarray:
+    """The same in a file that is read row by row."""
+    np.save(tmp_path / "pixels.npy", pixels)
+    return np.load(tmp_path / "pixels.npy", mmap_mode="r")
+
+
+@pytest.fixture
 def reads(monkeypatch) -> list[tuple[str, list[int]]]:
     """The thread and the rows of each reading."""
-    made, read = [], dataset.read_rows
+    made = []
 
     def noted(array, chosen, into):
         made.append((threading.current_thread().name, chosen.tolist()))
-        read(array, chosen, into)
+        dataset.read_rows(array, chosen, into)
 
     monkeypatch.setattr(loader, "read_rows", noted)
     return made
+
+
+def prefetching(pixels: np.ndarray, device: torch.device = CPU) -> Prefetcher:
+    reader = Prefetcher(pixels, device)
+    reader.prefetch(FIRST)
+    return reader
 
 
 def no_thread_is_left() -> bool:
@@ -50,31 +66,28 @@ def no_thread_is_left() -> bool:
 
 def mapped_digits(folder) -> Dataset:
     """The digits as a file that is mapped: read row by row."""
-    train = tiny.dataset().train
-    assert isinstance(train, Images)
+    train = images(tiny.dataset().train)
     np.save(folder / "digits.npy", train.pixels)
     return Dataset("mapped", Images(np.load(folder / "digits.npy", mmap_mode="r"), train.labels), tiny.dataset().test)
 
 
 def test_prefetched_rows_are_read_once_by_a_thread(pixels, reads):
-    reader = Prefetcher(pixels, CPU)
-    reader.prefetch(FIRST)
-    assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
+    assert torch.equal(prefetching(pixels).take(FIRST), torch.from_numpy(pixels)[FIRST])
     assert reads == [("prefetch", [3, 1, 40])]
     assert no_thread_is_left()
 
 
-def test_rows_that_are_held_are_not_prefetched(pixels, reads):
-    for resident_bytes, times in ((None, 0), (0, 1)):
+def test_rows_that_are_held_are_not_prefetched_and_those_too_many_to_hold_are(pixels, reads):
+    rows = torch.tensor([7, 3, 3, 49, 0])
+    for resident_bytes, held in ((None, True), (1000, False)):
         batches = Batches(Images(pixels), CPU, resident_bytes)
-        batches.prefetch(FIRST)
-        assert torch.equal(batches.inputs(FIRST), Images(pixels).inputs(FIRST.numpy()))
-        assert len(reads) == times
+        batches.prefetch(rows)
+        assert torch.equal(batches.inputs(rows), Images(pixels).inputs(rows.numpy()))
+        assert (batches.resident, len(reads)) == (held, 0 if held else 1)
 
 
 def test_other_rows_may_be_asked_for_in_between(pixels, reads):
-    reader = Prefetcher(pixels, CPU)
-    reader.prefetch(FIRST)
+    reader = prefetching(pixels)
     assert torch.equal(reader.take(SECOND), torch.from_numpy(pixels)[SECOND])
     assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
     assert sorted(reads) == [("MainThread", [7, 7, 0]), ("prefetch", [3, 1, 40])]
@@ -89,8 +102,7 @@ def test_it_is_read_while_something_else_is_done(pixels, monkeypatch):
         dataset.read_rows(array, chosen, into)
 
     monkeypatch.setattr(loader, "read_rows", slow)
-    reader = Prefetcher(pixels, CPU)
-    reader.prefetch(FIRST)
+    reader = prefetching(pixels)
     assert began.wait(30)  # and this thread is free
     may_end.set()
     assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
@@ -138,39 +150,27 @@ def test_the_rows_of_a_mapped_file_are_all_asked_for_before_the_first_is_touched
 
 def test_an_error_of_the_thread_is_raised_where_the_rows_are_asked_for(pixels, monkeypatch):
     monkeypatch.setattr(loader, "read_rows", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
-    reader = Prefetcher(pixels, CPU)
-    reader.prefetch(FIRST)
+    reader = prefetching(pixels)
     with pytest.raises(InputError, match="the training data cannot be read any more: Input/output error"):
         reader.take(FIRST)
     assert no_thread_is_left()
 
 
 def test_a_disk_that_fails_in_the_middle_is_one_line(tmp_path, monkeypatch, capsys):
-    calls, read = 0, dataset.read_rows
+    calls, opened = itertools.count(1), Opened(mapped_digits(tmp_path), [], [])
 
     def failing(array, chosen, into):
-        nonlocal calls
-        calls += 1
-        if calls == 5:
+        if next(calls) == 5:
             raise OSError(5, "Input/output error")
-        read(array, chosen, into)
+        dataset.read_rows(array, chosen, into)
 
     monkeypatch.setattr(loader, "read_rows", failing)
-    monkeypatch.setattr("sao.training.trainer.open_config_data", lambda config: SimpleNamespace(**opened))
-    opened = {
-        "dataset": mapped_digits(tmp_path),
-        "notes": [],
-        "skipped": [],
-        "standardiser": None,
-        "labelled": None,
-        "pixel_range": None,
-        "reading": (),
-    }
+    monkeypatch.setattr("sao.training.trainer.open_config_data", lambda config: opened)
     out = tmp_path / "run"
     assert main(["train", *tiny.words(method="supervised"), "--out", str(out)]) == 2
     assert capsys.readouterr().err == "sao: the training data cannot be read any more: Input/output error\n"
     assert no_thread_is_left()
-    monkeypatch.setattr(loader, "read_rows", read)
+    monkeypatch.setattr(loader, "read_rows", dataset.read_rows)
     assert main(["resume", str(out)]) == 0
 
 
@@ -199,8 +199,7 @@ def test_ctrl_c_is_heard_while_a_step_waits_for_data(pixels, monkeypatch):
         reading.clear()
 
     monkeypatch.setattr(loader, "read_rows", wait)
-    reader = Prefetcher(pixels, CPU)
-    reader.prefetch(FIRST)
+    reader = prefetching(pixels)
     # To the process, as a keyboard sends it: one that a thread raises reaches that thread and wakes nobody.
     timer = threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
@@ -290,9 +289,7 @@ def test_an_accelerator_is_sent_pinned_memory_on_a_stream_of_its_own(pixels, mon
     monkeypatch.setattr(torch, "empty", pinned)
     monkeypatch.setattr(torch.Tensor, "to", moved)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: said.append(f"kept for {stream.name}"))
-    reader = Prefetcher(pixels, torch.device("cuda"))
-    reader.prefetch(FIRST)
-    assert torch.equal(reader.take(FIRST), torch.from_numpy(pixels)[FIRST])
+    assert torch.equal(prefetching(pixels, torch.device("cuda")).take(FIRST), torch.from_numpy(pixels)[FIRST])
     assert said == [
         "pinned", "on side", "sent, waiting False", "back", "computing waits for side", "kept for computing",
     ]  # fmt: skip
@@ -301,31 +298,19 @@ def test_an_accelerator_is_sent_pinned_memory_on_a_stream_of_its_own(pixels, mon
 # --- rows as inputs, held on the device or read from disk -------------------------------------------------------------
 
 
-def test_memory_mapped_rows_equal_rows_in_memory(pixels, tmp_path):
-    np.save(tmp_path / "pixels.npy", pixels)
-    mapped = Batches(Images(np.load(tmp_path / "pixels.npy", mmap_mode="r")), CPU)
-    held = Batches(Images(pixels), CPU)
-    assert not mapped.resident
-    assert held.resident
+def test_memory_mapped_rows_equal_rows_in_memory(pixels, mapped):
+    read, held = Batches(Images(mapped), CPU), Batches(Images(pixels), CPU)
+    assert (read.resident, held.resident) == (False, True)
     for step in range(4):
         rows = batch_rows(0, step, 16, 50)
-        found = mapped.inputs(rows)
+        found = read.inputs(rows)
         assert torch.equal(found, held.inputs(rows))
         assert (found.shape, found.dtype) == ((16, 3, 8, 8), torch.float32)
         assert torch.equal(found, Images(pixels).inputs(rows.numpy()))
         assert found.is_contiguous()
 
 
-def test_data_too_large_for_the_device_is_read_row_by_row(pixels):
-    large = Batches(Images(pixels), CPU, resident_bytes=1000)
-    assert not large.resident
-    rows = torch.tensor([7, 3, 3, 49, 0])
-    assert torch.equal(large.inputs(rows), Batches(Images(pixels), CPU).inputs(rows))
-
-
-def test_an_accelerator_keeps_what_fits_also_of_a_map_or_an_index(pixels, tmp_path):
-    np.save(tmp_path / "pixels.npy", pixels)
-    mapped = np.load(tmp_path / "pixels.npy", mmap_mode="r")
+def test_an_accelerator_keeps_what_fits_also_of_a_map_or_an_index(mapped):
     for values in (mapped, SelectedRows(mapped, np.arange(0, 50, 3))):
         batches = Batches(Images(values), torch.device("meta"))
         assert isinstance(batches._values, torch.Tensor)

@@ -9,6 +9,7 @@ import pydicom
 import pytest
 import tifffile
 import torch
+from opening import embedded_images, images, names, numbers, opened_images, total
 from PIL import Image
 from pydicom.data import get_testdata_file
 from pydicom.dataset import FileMetaDataset
@@ -17,9 +18,8 @@ from pydicom.uid import UID, CTImageStorage, ExplicitVRLittleEndian, JPEGLSLossl
 
 from sao.data.dataset import Images, PixelRange
 from sao.data.files import stacks
-from sao.data.files.decode import Failure, Header, Picture, Recipe, decode_all, decode_chunk, inspect_chunk
-from sao.data.files.objects import readable
-from sao.data.files.open import Opened, open_for_embedding, open_path
+from sao.data.files.decode import Failure, Header, Recipe, decode_all, decode_chunk, inspect_chunk
+from sao.data.files.open import Opened, open_path
 from sao.data.loader import Batches
 from sao.errors import InputError
 
@@ -31,9 +31,8 @@ def values(*shape: int, most: int = 4096) -> np.ndarray:
 
 
 def opened_folder(folder: Path, **options) -> tuple[Opened, Images]:
-    opened = open_path(folder, cache_folder=folder.parent / "cache", **options)
-    assert isinstance(opened.dataset.train, Images)
-    return opened, opened.dataset.train
+    opened = open_path(folder, **options)
+    return opened, images(opened.dataset.train)
 
 
 def written(folder: Path, arrays, **how) -> Path:
@@ -57,6 +56,19 @@ def tiff(array: np.ndarray, photometric: str = "minisblack", **how) -> bytes:
     return stream.getvalue()
 
 
+def decoded(data: bytes, recipe: Recipe) -> np.ndarray:
+    """All images of a file."""
+    found = decode_all(data, recipe)
+    assert isinstance(found, list), found
+    return np.stack([picture.pixels for picture in found])
+
+
+def header_of(data: bytes) -> Header:
+    header = inspect_chunk([data])[0]
+    assert isinstance(header, Header)
+    return header
+
+
 # --- TIFF ----------------------------------------------------------------------------------------------------------------
 
 
@@ -68,8 +80,7 @@ def test_samples_of_a_page_are_channels(tmp_path, planar):
     opened, train = opened_folder(folder)
     assert train.shape == (5, 16, 16)
     assert train.pixels.dtype == np.uint16
-    rows = [int(name[:3]) for name in train.names or ()]
-    np.testing.assert_array_equal(train.pixels, arrays[rows])
+    np.testing.assert_array_equal(train.pixels, arrays[numbers(train)])
     low, high = (of(arrays, axis=(0, 1, 2)) for of in (np.min, np.max))
     assert opened.pixel_range == PixelRange.of(low, high)
 
@@ -81,25 +92,19 @@ def test_pages_of_many_files_alike_are_channels_and_it_can_be_changed(tmp_path):
     assert any("12 files of 4 pages: pages are read as channels (--data.pages images" in note for note in opened.reading)
     opened, train = opened_folder(folder, pages="images")
     assert train.shape == (1, 16, 16)
-    assert len(opened.dataset.train) + len(opened.dataset.test) == 48
-    assert all(" slice " in name for name in train.names or ())
-    samples = open_for_embedding(folder, shape=(1, 16, 16), cache_folder=tmp_path / "cache", pixel_range=opened.pixel_range)[0]
-    assert len(samples) == 48
-    samples = open_for_embedding(
-        folder, shape=(4, 16, 16), cache_folder=tmp_path / "cache", pixel_range=PixelRange.everywhere(0, 4095, 4)
-    )[0]
-    assert len(samples) == 12
+    assert total(opened) == 48
+    assert all(" slice " in name for name in names(train))
+    assert len(embedded_images(folder, (1, 16, 16), pixel_range=opened.pixel_range)) == 48
+    assert len(embedded_images(folder, (4, 16, 16), pixel_range=PixelRange.everywhere(0, 4095, 4))) == 12
 
 
 def test_pages_of_one_file_are_images(tmp_path):
     pages = values(30, 16, 16)
     tifffile.imwrite(tmp_path / "stack.tif", pages, metadata=None)
-    opened = open_path(tmp_path / "stack.tif", cache_folder=tmp_path / "cache")
-    train = opened.dataset.train
-    assert isinstance(train, Images)
+    opened, train = opened_folder(tmp_path / "stack.tif")
     assert train.shape == (1, 16, 16)
     assert any("1 file of 30 pages: pages are read as images of their own" in note for note in opened.reading)
-    rows = [int(name.rpartition(" ")[2]) - 1 for name in train.names or ()]
+    rows = [int(name.rpartition(" ")[2]) - 1 for name in names(train)]
     np.testing.assert_array_equal(np.asarray(train.pixels)[..., 0], pages[rows])
 
 
@@ -113,9 +118,7 @@ def test_pages_of_one_file_are_images(tmp_path):
 )
 def test_axes_that_a_file_names_are_followed(how, shape, order):
     array = values(*shape)
-    found = decode_all(tiff(array, photometric="minisblack", **how), Recipe(16, 3, "crop", bits=16))
-    assert isinstance(found, list)
-    np.testing.assert_array_equal(np.stack([picture.pixels for picture in found]), array.transpose(order))
+    np.testing.assert_array_equal(decoded(tiff(array, **how), Recipe(16, 3, "crop", bits=16)), array.transpose(order))
 
 
 def test_bytes_stay_with_pillow_and_numbers_of_several_kinds_are_reduced(tmp_path):
@@ -131,7 +134,7 @@ def test_colours_of_sixteen_bits_keep_them(tmp_path):
     arrays = values(12, 16, 16, 3, most=60000)
     _, train = opened_folder(written(tmp_path / "d", arrays, photometric="rgb"))
     assert train.shape == (3, 16, 16)
-    np.testing.assert_array_equal(train.pixels, arrays[[int(name[:3]) for name in train.names or ()]])
+    np.testing.assert_array_equal(train.pixels, arrays[numbers(train)])
 
 
 def test_deep_png_files_keep_sixteen_bits(tmp_path):
@@ -140,13 +143,10 @@ def test_deep_png_files_keep_sixteen_bits(tmp_path):
     for i, array in enumerate(arrays):
         Image.fromarray(array).save(tmp_path / "d" / f"{i:03d}.png")
     opened, train = opened_folder(tmp_path / "d")
-    np.testing.assert_array_equal(np.asarray(train.pixels)[..., 0], arrays[[int(name[:3]) for name in train.names or ()]])
+    np.testing.assert_array_equal(np.asarray(train.pixels)[..., 0], arrays[numbers(train)])
     assert any("values of 16 bits are kept; they are normalised from" in note for note in opened.reading)
-    samples = open_for_embedding(
-        tmp_path / "d", shape=(1, 16, 16), pixel_range=opened.pixel_range, cache_folder=tmp_path / "cache"
-    )[0]
-    rows = [int(name[:3]) for name in train.names or ()]
-    np.testing.assert_allclose(samples.inputs(np.array(rows)), train.inputs(slice(None)), atol=2e-4)
+    samples = embedded_images(tmp_path / "d", (1, 16, 16), pixel_range=opened.pixel_range)
+    np.testing.assert_allclose(samples.inputs(np.array(numbers(train))), train.inputs(slice(None)), atol=2e-4)
     assert samples.inputs(slice(0, 1)).dtype == train.inputs(slice(0, 1)).dtype
 
 
@@ -157,7 +157,7 @@ def test_floats_need_a_range_unless_they_are_parts_of_one(tmp_path):
     assert opened.pixel_range is not None
     assert max(opened.pixel_range.high) <= 0.5
     found = opened.pixel_range.values(train.inputs(slice(None))).numpy()
-    np.testing.assert_allclose(found, reflectance[[int(name[:3]) for name in train.names or ()]], atol=1e-4)
+    np.testing.assert_allclose(found, reflectance[numbers(train)], atol=1e-4)
     folder = written(tmp_path / "e", 1000 * reflectance, **how)
     with pytest.raises(InputError, match=r"values go from .* say what range they are in by --data\.range"):
         opened_folder(folder)
@@ -170,15 +170,13 @@ def test_a_page_that_is_a_thumbnail_is_passed_over():
     with tifffile.TiffWriter(stream) as writer:
         writer.write(values(32, 32), metadata=None)
         writer.write(values(8, 8), metadata=None)
-    assert isinstance(header := inspect_chunk([stream.getvalue()])[0], Header)
-    assert header.pages == 1
+    assert header_of(stream.getvalue()).pages == 1
 
 
 def test_min_is_white_is_inverted():
     array = values(3, 16, 16, most=65535)
-    found = decode_all(tiff(array, photometric="miniswhite", metadata=None), Recipe(16, 1, "crop", bits=16))
-    assert isinstance(found, list)
-    np.testing.assert_array_equal(np.stack([one.pixels[..., 0] for one in found]), 65535 - array)
+    data = tiff(array, photometric="miniswhite", metadata=None)
+    np.testing.assert_array_equal(decoded(data, Recipe(16, 1, "crop", bits=16))[..., 0], 65535 - array)
 
 
 def test_damaged_tiff_files_are_failures_with_a_reason():
@@ -188,28 +186,25 @@ def test_damaged_tiff_files_are_failures_with_a_reason():
     nan = DRAWS.random((4, 16, 16)).astype(np.float32)
     nan[2, 3, 3] = np.nan
     assert "not a finite number" in failure(tiff(nan, metadata=None), Recipe(8, 1, "crop", bits=16))
-    assert failure(tiff(values(16, 16, 5), photometric="minisblack", planarconfig="contig")).startswith("it has 5 channels")
+    assert failure(tiff(values(16, 16, 5), planarconfig="contig")).startswith("it has 5 channels")
     assert "8 bits a pixel" in failure(tiff(np.zeros((3, 8, 8), np.uint8)), Recipe(8, 1, "crop", bits=16))
 
 
+PAGE = struct.pack("<H", 3) + b"".join(struct.pack("<HHII", tag, 4, 1, 8) for tag in (256, 257, 273))
+
+
 def test_a_chain_of_seventy_thousand_pages_is_refused_at_once():
-    page = struct.pack("<H", 3) + b"".join(
-        struct.pack("<HHII", tag, 4, 1, value) for tag, value in ((256, 8), (257, 8), (273, 8))
-    )
-    following = [8 + (number + 1) * (len(page) + 4) for number in range(69_999)] + [0]
-    body = b"".join(page + struct.pack("<I", offset) for offset in following)
+    following = [8 + (number + 1) * (len(PAGE) + 4) for number in range(69_999)] + [0]
+    body = b"".join(PAGE + struct.pack("<I", offset) for offset in following)
     assert "more than 4096 pages" in failure(b"II*\x00" + struct.pack("<I", 8) + body)
 
 
 def test_pages_in_a_circle_come_to_an_end():
-    page = struct.pack("<H", 3) + b"".join(
-        struct.pack("<HHII", tag, 4, 1, value) for tag, value in ((256, 8), (257, 8), (273, 8))
-    )
-    failure(b"II*\x00" + struct.pack("<I", 8) + page + struct.pack("<I", 8))
+    failure(b"II*\x00" + struct.pack("<I", 8) + PAGE + struct.pack("<I", 8))
 
 
 def test_a_header_of_a_billion_pixels_is_refused_before_it_is_read():
-    whole = bytearray(tiff(values(2, 8, 8, 5), photometric="minisblack", planarconfig="contig", metadata=None))
+    whole = bytearray(tiff(values(2, 8, 8, 5), planarconfig="contig", metadata=None))
     with tifffile.TiffFile(io.BytesIO(bytes(whole))) as opened:
         first = opened.pages.first
         for name in ("ImageWidth", "ImageLength"):
@@ -227,8 +222,7 @@ def test_without_tifffile_only_first_pages_are_read_and_it_is_said(tmp_path, mon
     opened, train = opened_folder(folder)
     assert train.shape == (1, 16, 16)
     assert any("10 files have more pages than the first: pip install 'sao[tiff]'" in note for note in opened.notes)
-    many = tiff(values(16, 16, 5), photometric="minisblack", planarconfig="contig")
-    assert "pip install 'sao[tiff]'" in failure(many)
+    assert "pip install 'sao[tiff]'" in failure(tiff(values(16, 16, 5), planarconfig="contig"))
 
 
 def test_random_crops_are_of_sixteen_bits_too(tmp_path):
@@ -243,17 +237,12 @@ def test_random_crops_are_of_sixteen_bits_too(tmp_path):
     assert -1 <= float(seen.min()) <= float(seen.max()) <= 1
 
 
-def test_data_sets_of_torch_may_hold_any_channels(tmp_path):
+def test_data_sets_of_torch_may_hold_any_channels():
     arrays = values(12, 5, 16, 16)
-    pairs = [(torch.from_numpy(array.astype(np.int32)), i % 2) for i, array in enumerate(arrays)]
-    opened = open_path(readable(pairs), cache_folder=tmp_path)
-    assert isinstance(opened.dataset.train, Images)
-    assert opened.dataset.train.shape == (5, 16, 16)
-    rows = [int(name.split()[1]) for name in opened.dataset.train.names or ()]
-    np.testing.assert_array_equal(opened.dataset.train.pixels, np.moveaxis(arrays[rows], 1, -1))
-    grey = open_path(readable([(array, 0) for array in values(12, 16, 16)]), cache_folder=tmp_path).dataset.train
-    assert isinstance(grey, Images)
-    assert grey.pixels.dtype == np.uint16
+    train = opened_images([(torch.from_numpy(array.astype(np.int32)), i % 2) for i, array in enumerate(arrays)])
+    assert train.shape == (5, 16, 16)
+    np.testing.assert_array_equal(train.pixels, np.moveaxis(arrays[numbers(train)], 1, -1))
+    assert opened_images([(array, 0) for array in values(12, 16, 16)]).pixels.dtype == np.uint16
 
 
 # --- DICOM ---------------------------------------------------------------------------------------------------------------
@@ -283,10 +272,7 @@ def dicom(frames: np.ndarray, **tags) -> bytes:
 
 
 def grey(data: bytes, size: int = 16) -> np.ndarray:
-    found = decode_all(data, Recipe(size, 1, "crop", bits=16))
-    assert isinstance(found, list), found
-    assert all(isinstance(one, Picture) for one in found)
-    return np.stack([one.pixels[..., 0] for one in found]).astype(np.float64)
+    return decoded(data, Recipe(size, 1, "crop", bits=16))[..., 0].astype(np.float64)
 
 
 def test_rescaled_values_without_a_window_are_seen_by_all_their_bits():
@@ -296,15 +282,12 @@ def test_rescaled_values_without_a_window_are_seen_by_all_their_bits():
 
 
 def test_the_window_and_the_modality_are_those_of_pydicom():
-    frame = values(16, 16)
-    data = dicom(frame, RescaleSlope=1, RescaleIntercept=-1024, WindowCenter=40, WindowWidth=400)
+    frame, tags = values(16, 16), {"RescaleSlope": 1, "RescaleIntercept": -1024, "WindowCenter": 40, "WindowWidth": 400}
+    data = dicom(frame, **tags)
     found = pydicom.dcmread(io.BytesIO(data))
     shown = apply_voi_lut(apply_modality_lut(found.pixel_array, found), found)
     np.testing.assert_allclose(grey(data)[0], (shown + 1024) / 4095 * 65535, atol=0.51)
-    inverted = dicom(
-        frame, RescaleSlope=1, RescaleIntercept=-1024, WindowCenter=40, WindowWidth=400, PhotometricInterpretation="MONOCHROME1"
-    )
-    np.testing.assert_array_equal(grey(inverted), 65535 - grey(data))
+    np.testing.assert_array_equal(grey(dicom(frame, **tags, PhotometricInterpretation="MONOCHROME1")), 65535 - grey(data))
 
 
 def test_frames_are_slices_with_windows_of_their_own(tmp_path):
@@ -322,10 +305,9 @@ def test_frames_are_slices_with_windows_of_their_own(tmp_path):
         alone = dicom(frames[i], WindowCenter=2048, WindowWidth=400 + 100 * i)
         np.testing.assert_array_equal(found[i], grey(alone)[0])
     (tmp_path / "one.dcm").write_bytes(data)
-    opened = open_path(tmp_path / "one.dcm", cache_folder=tmp_path / "cache")
-    assert opened.dataset.train.shape == (1, 16, 16)
-    names = [*(opened.dataset.train.names or ()), *(opened.dataset.test.names or ())]
-    assert sorted(names) == sorted(f"one.dcm slice {number}" for number in range(1, 13))
+    opened, train = opened_folder(tmp_path / "one.dcm")
+    assert train.shape == (1, 16, 16)
+    assert {*names(train), *names(opened.dataset.test)} == {f"one.dcm slice {number}" for number in range(1, 13)}
 
 
 def test_a_folder_of_dicom_files_with_and_without_endings(tmp_path):
@@ -334,47 +316,36 @@ def test_a_folder_of_dicom_files_with_and_without_endings(tmp_path):
         (tmp_path / "d" / (f"IM{i:04d}" if i % 2 else f"{i}.dcm")).write_bytes(dicom(values(16, 16)))
     (tmp_path / "d" / "DICOMDIR.dcm").write_bytes(dicom(values(16, 16), PixelData=None))
     opened, train = opened_folder(tmp_path / "d")
-    assert len(opened.dataset.train) + len(opened.dataset.test) == 12
+    assert total(opened) == 12
     assert train.pixels.dtype == np.uint16
     assert [(item.name, item.reason) for item in opened.skipped] == [("DICOMDIR.dcm", "a DICOM file without pixel data")]
 
 
-@pytest.mark.parametrize(
-    ("name", "channels", "count"),
-    [
-        ("CT_small.dcm", 1, 1),
-        ("MR_small.dcm", 1, 1),
-        ("MR_small_RLE.dcm", 1, 1),
-        ("MR_small_bigendian.dcm", 1, 1),
-        ("SC_rgb_rle_2frame.dcm", 3, 2),
-        ("examples_palette.dcm", 3, 1),
-        ("SC_rgb_jpeg_dcmtk.dcm", 3, 1),
-    ],
-)
-def test_files_of_scanners_are_read(name, channels, count):
-    path = get_testdata_file(name, download=False)
-    assert path is not None
-    data = Path(str(path)).read_bytes()
-    found = decode_all(data, Recipe(16, channels, "crop", bits=16 if channels == 1 else 8))
-    assert isinstance(found, list), found
-    assert len(found) == count
-    assert found[0].pixels.std() > 0
-    assert isinstance(header := inspect_chunk([data])[0], Header)
-    assert header.channels == channels
+def scanned(name: str) -> bytes:
+    return Path(str(get_testdata_file(name, download=False))).read_bytes()
+
+
+GREY = ["CT_small.dcm", "MR_small.dcm", "MR_small_RLE.dcm", "MR_small_bigendian.dcm"]
+COLOUR = ["SC_rgb_rle_2frame.dcm", "examples_palette.dcm", "SC_rgb_jpeg_dcmtk.dcm"]
+
+
+@pytest.mark.parametrize(("name", "channels"), [*((name, 1) for name in GREY), *((name, 3) for name in COLOUR)])
+def test_files_of_scanners_are_read(name, channels):
+    found = decoded(scanned(name), Recipe(16, channels, "crop", bits=16 if channels == 1 else 8))
+    assert len(found) == (2 if "2frame" in name else 1)
+    assert found[0].std() > 0
+    assert header_of(scanned(name)).channels == channels
 
 
 @pytest.mark.parametrize(
     "name", ["MR_truncated.dcm", "test-SR.dcm", "rtplan.dcm", "rtdose.dcm", "image_dfl.dcm", "MR_small_jpeg_ls_lossless.dcm"]
 )
 def test_files_that_cannot_be_read_are_failures_with_a_reason(name):
-    path = get_testdata_file(name, download=False)
-    assert path is not None
-    failure(Path(str(path)).read_bytes())
+    failure(scanned(name))
 
 
 def test_what_pydicom_cannot_decode_is_named():
-    path = get_testdata_file("MR_small_jpeg_ls_lossless.dcm", download=False)
-    assert JPEGLSLossless.name in failure(Path(str(path)).read_bytes())
+    assert JPEGLSLossless.name in failure(scanned("MR_small_jpeg_ls_lossless.dcm"))
 
 
 def test_hostile_dicom_files_are_failures():
@@ -398,4 +369,4 @@ def test_without_pydicom_one_line_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(stacks, "has_pydicom", lambda: False)
     (tmp_path / "a.dcm").write_bytes(dicom(values(16, 16)))
     with pytest.raises(InputError, match=r"pip install 'sao\[dicom\]'"):
-        open_path(tmp_path / "a.dcm", cache_folder=tmp_path / "cache")
+        open_path(tmp_path / "a.dcm")

@@ -53,9 +53,8 @@ def photographs() -> list[Image.Image]:
 
 
 def test_different_images_are_in_no_group(photographs):
-    assert find_duplicates(known(photographs)) == []
-    assert find_duplicates(known(photographs[:2])) == []
-    assert find_duplicates(known(photographs[:1])) == []
+    for count in (60, 2, 1):
+        assert find_duplicates(known(photographs[:count])) == []
 
 
 @pytest.mark.parametrize("changed", COPIES)
@@ -109,7 +108,7 @@ def test_many_copies_of_one_image_are_one_group(photographs):
 
 
 def test_three_copies_of_every_image_are_as_many_groups(photographs):
-    changes = [lambda image: image, *(COPIES[name] for name in ("recompressed", "cropped at a corner", "mirrored"))]
+    changes = [Image.Image.copy, *(COPIES[name] for name in ("recompressed", "cropped at a corner", "mirrored"))]
     groups = find_duplicates(known([change(image) for image in photographs[:40] for change in changes]))
     assert {tuple(sorted(group.rows)) for group in groups} == {tuple(range(4 * i, 4 * i + 4)) for i in range(40)}
 
@@ -127,10 +126,9 @@ def test_frames_of_a_still_scene_are_near(photographs):
 
 
 def test_equal_files_and_equal_pixels_are_told_apart(photographs):
-    images = [photographs[0], photographs[0], photographs[0], recompressed(photographs[0]), *photographs[1:]]
-    files = [b"a", b"a", b"b", b"c", *(bytes([i]) for i in range(1, 60))]
-    pixels = [b"p", b"p", b"p", b"q", *(bytes([i]) for i in range(1, 60))]
-    (group,) = find_duplicates(known(images, file_digests=files, pixel_digests=pixels))
+    images, others = [photographs[0]] * 3 + [recompressed(photographs[0])], [bytes([i]) for i in range(1, 60)]
+    files, pixels = [b"a", b"a", b"b", b"c", *others], [b"p", b"p", b"p", b"q", *others]
+    (group,) = find_duplicates(known(images + photographs[1:], file_digests=files, pixel_digests=pixels))
     assert group.keep == 0
     assert [(copy.row, copy.kind) for copy in group.copies] == [(1, "same bytes"), (2, "same pixels"), (3, "near")]
     assert [copy.distance for copy in group.copies[:2]] == [0, 0]
@@ -150,12 +148,10 @@ def test_digests_alone_are_enough():
 
 
 def test_the_largest_image_then_the_largest_file_is_kept(photographs):
-    images = [photographs[0]] * 3
-    areas, sizes = np.array([9, 16, 16]), np.array([500, 100, 200])
-    (group,) = find_duplicates(known(images, areas=areas, file_sizes=sizes))
-    assert (group.keep, group.why) == (2, "largest file")
-    (group,) = find_duplicates(known(images, areas=np.array([9, 16, 10]), file_sizes=sizes))
-    assert (group.keep, group.why) == (1, "largest image")
+    for areas, kept in (([9, 16, 16], (2, "largest file")), ([9, 16, 10], (1, "largest image"))):
+        facts = {"areas": np.array(areas), "file_sizes": np.array([500, 100, 200])}
+        (group,) = find_duplicates(known([photographs[0]] * 3, **facts))
+        assert (group.keep, group.why) == kept
 
 
 def test_features_alone_find_copies_and_nothing_else():

@@ -5,7 +5,6 @@ Images have any number of channels. Slices of volumes are images of their own. 8
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from sao.data.files.reading import (
     codes_and_names,
 )
 from sao.data.split import SLICE, Labels, labels_or_note
-from sao.errors import InputError, printable
+from sao.errors import InputError, explained, printable
 
 DATA_NAMES = ("x", "images", "data", "features")
 LABEL_NAMES = ("y", "labels", "label", "target", "targets")
@@ -81,17 +80,9 @@ class Arrays:
 
 def read_arrays(path: Path, options: ReadOptions) -> Found:
     name = printable(str(path))
-    try:
-        with open(path, "rb") as stream:
-            zipped = stream.read(2) == b"PK"
+    with explained(path, "", "save a plain array with numpy.save, without pickled objects"), open(path, "rb") as stream:
+        zipped = stream.read(2) == b"PK"
         arrays = _from_npz(path) if zipped else Arrays(np.load(path, mmap_mode="r", allow_pickle=False))
-    except InputError:
-        raise
-    except Exception as error:  # numpy lets parser and memory errors through on damaged files
-        reason = printable(str(error).split("\n")[0])[:120] or type(error).__name__
-        raise InputError(
-            f"{name} cannot be read ({reason}): save a plain array with numpy.save, without pickled objects"
-        ) from None
     for x, y in ((arrays.x, arrays.y), (arrays.x_test, arrays.y_test)):
         if x is not None and x.dtype.kind not in "biuf":
             raise InputError(f"{name} holds values of type {x.dtype}: save numbers (uint8, uint16 or float32)")
@@ -155,14 +146,13 @@ def _pixels(images: "ArrayImages", options: ReadOptions, path: Path | None) -> n
     if (unchanged := images.unchanged()) is not None:
         return unchanged
     recipe, count = images.recipe, len(images.usable)
-    shape, kind = (recipe.size, recipe.size, recipe.channels), np.dtype(np.uint8 if recipe.bits == 8 else np.uint16)
-    if path is None or count * math.prod(shape) * kind.itemsize <= dataset.IN_MEMORY_BYTES:
+    if path is None or count * math.prod(recipe.shape) * recipe.dtype.itemsize <= dataset.IN_MEMORY_BYTES:
         return images.in_memory()
     about = hashlib.blake2b(repr((recipe, options.axes)).encode() + file_digest(path), digest_size=16).hexdigest()
     key = f"arrays-{FORMAT_VERSION}-{recipe.size}-{recipe.channels}-{recipe.fit}-{about}"
     if (stored := options.cache.read(key)) is not None:
         return stored.pixels
-    with options.cache.writer({"pixels": shape}, count, kind) as writer:
+    with options.cache.writer({"pixels": recipe.shape}, count, recipe.dtype) as writer:
         for chunk in images.chunks():
             writer.append(pixels=chunk)
         return writer.commit(key, {}).pixels
@@ -178,8 +168,7 @@ class ArrayImages:
         self._name = options.where
         self.notes: list[str] = []
         self.reading: list[str] = []
-        given = [x for x in (arrays.x, arrays.x_test) if x is not None]
-        oriented = [_oriented(*_samples_first(x, options)) for x in given]
+        oriented = [_oriented(*_samples_first(x, options)) for x in (arrays.x, arrays.x_test) if x is not None]
         self._volumes = [volumes for volumes, _ in oriented]  # views (n, d, h, w, c)
         self.reading += oriented[0][1]
         self.slices, height, width, channels = self._volumes[0].shape[1:]
@@ -202,7 +191,7 @@ class ArrayImages:
         self._choose_range(low, high, bits, wanted, options)
         span = None if self.pixel_range is None or self._kept else (self.pixel_range.low, self.pixel_range.high)
         self.recipe = Recipe(size, wanted, options.fit, bits=bits, span=span)
-        if note := fit_note(Counter({(width, height): 1}), self.recipe):
+        if note := fit_note({(width, height)}, self.recipe):
             self.notes.append(note)
         if transparent:
             self.reading.append("4 channels are transparency, which was composited on white (--data.channels 4 keeps 4)")
@@ -218,8 +207,7 @@ class ArrayImages:
 
     def in_memory(self) -> np.ndarray:
         """All of them, without a second copy."""
-        shape = (len(self.usable), self.recipe.size, self.recipe.size, self.recipe.channels)
-        found, done = np.empty(shape, np.uint8 if self.recipe.bits == 8 else np.uint16), 0
+        found, done = np.empty((len(self.usable), *self.recipe.shape), self.recipe.dtype), 0
         for chunk in self.chunks():
             found[done : done + len(chunk)] = chunk
             done += len(chunk)
@@ -227,27 +215,24 @@ class ArrayImages:
 
     def unchanged(self) -> np.ndarray | None:
         """The array itself where every image of it is used as it is."""
-        volumes = self._volumes[0]
-        finished = (self.recipe.size, self.recipe.size, self.recipe.channels)
-        kept = np.uint8 if self.recipe.bits == 8 else np.uint16
-        if len(self._volumes) > 1 or volumes.dtype != kept or volumes.shape[2:] != finished or self.recipe.span is not None:
+        volumes, recipe = self._volumes[0], self.recipe
+        finished = (volumes.dtype, volumes.shape[2:]) == (recipe.dtype, recipe.shape) and recipe.span is None
+        if len(self._volumes) > 1 or not finished:
             return None
         if self.slices == 1:
             return volumes[:, 0]
         # Slices lie behind each other: one axis of both is a view, else it would be a copy of everything.
         behind = volumes.strides[0] == self.slices * volumes.strides[1]
-        return volumes.reshape(-1, *finished) if behind else None
+        return volumes.reshape(-1, *recipe.shape) if behind else None
 
     def _finish(self, values: np.ndarray) -> np.ndarray:
         recipe, channels = self.recipe, values.shape[-1]
         if recipe.bits == 8 and values.dtype != np.uint8:
-            values = (
-                values.astype(np.float32 if values.dtype.kind != "f" else np.float64) * self._scale[0] + self._scale[1] + 0.5
-            )
-            values = values.astype(np.uint8)
+            wide = np.float32 if values.dtype.kind != "f" else np.float64
+            values = (values.astype(wide) * self._scale + self._offset + 0.5).astype(np.uint8)
         elif recipe.bits == 16:
             values = in_bits(values, recipe)
-        if values.shape[1:] == (recipe.size, recipe.size, recipe.channels):
+        if values.shape[1:] == recipe.shape:
             return values
         if recipe.bits == 16 or channels not in (1, 3, 4) or recipe.channels not in (1, 3):
             return np.stack([fit_planes(image, recipe) for image in values])
@@ -301,10 +286,14 @@ class ArrayImages:
         kind = self._volumes[0].dtype
         self.levels = self.pixel_range = None
         self._kept = kind == np.uint16
-        self._scale = (1.0, 0.0)
+        self._scale, self._offset = 1.0, 0.0  # to 0..255
         if bits == 8:
             if kind != np.uint8 and len(self.usable):
-                self._scale = self._to_bytes(low, high)
+                if (usual := _usual_scale(kind, low, high)) is None:
+                    said = f"{self._name} has pixels from {low.min():g} to {high.max():g}"
+                    raise InputError(f"{said}: scale them to [0, 1] or [0, 255], or save uint8")
+                self._scale, self._offset, found = usual
+                self.notes.append(f"{kind} pixels {found} were converted to 8 bits")
             return
         if options.pixel_range is not None:
             self.pixel_range = options.pixel_range
@@ -315,18 +304,6 @@ class ArrayImages:
             kept = "kept" if self._kept else "counted in 16 bits"
             self.reading.append(f"{kind} values are {kept}; they are normalised {self.pixel_range.said()}")
         self.levels = self.pixel_range if self._kept else PixelRange.everywhere(*FULL_RANGE, channels)
-
-    def _to_bytes(self, low: np.ndarray, high: np.ndarray) -> tuple[float, float]:
-        """(scale, offset) to 0..255."""
-        kind = self._volumes[0].dtype
-        usual = _usual_scale(kind, low, high)
-        if usual is None:
-            raise InputError(
-                f"{self._name} has pixels from {low.min():g} to {high.max():g}: scale them to [0, 1] or [0, 255], or save uint8"
-            )
-        scale, offset, found = usual
-        self.notes.append(f"{kind} pixels {found} were converted to 8 bits")
-        return scale, offset
 
     def _take(self, rows: np.ndarray) -> np.ndarray:
         first = len(self._volumes[0])

@@ -4,8 +4,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from sao.data.files.archives import file_digest
 from sao.data.files.decode import Failure, Loaded
 from sao.data.files.reading import Entry, Source, inside, leaves
 from sao.data.split import HELD_OUT, LABEL_COLUMNS
-from sao.errors import InputError, printable
+from sao.errors import InputError, explained, printable
 
 ROWS_AT_ONCE = 256
 TABLE_STARTS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")  # the last is a stream, which is what Hugging Face's cache holds
@@ -54,25 +53,19 @@ class ImageTable(Source):
 
     def _add(self, path: Path) -> list[str] | None:
         """The entries of a table, and their labels."""
-        schema, column = _schema(path), _column(path)
+        schema = _schema(path)
         label = next((name for name in schema.names if name.lower() in LABEL_COLUMNS), None)
         labels: list[Any] = []
-        with _explained(path):
-            for batch in batches(path, [column] + ([label] if label else []), ROWS_AT_ONCE):
-                for cell in batch.column(column).to_pylist():
-                    content, name = _bytes_and_path(cell)
-                    self.entries.append(Entry(name or f"row {len(self.entries)}", len(content or b"")))
-                labels += batch.column(label).to_pylist() if label else []
+        for content, name, *others in _cells(path, [label] if label else []):
+            self.entries.append(Entry(name or f"row {len(self.entries)}", len(content or b"")))
+            labels += others
         return _named(labels, schema, label) if label else None
 
     def load(self) -> Iterator[Loaded]:
         for path in self.tables:
-            column, folder = _column(path), os.path.realpath(path.parent)
-            with _explained(path):
-                for batch in batches(path, [column], ROWS_AT_ONCE):
-                    for cell in batch.column(column).to_pylist():
-                        content, name = _bytes_and_path(cell)
-                        yield _beside(folder, name) if content is None else content
+            folder = os.path.realpath(path.parent)
+            for content, name in _cells(path):
+                yield _beside(folder, name) if content is None else content
 
     def digest(self) -> bytes | None:
         whole = hashlib.blake2b(digest_size=16)
@@ -96,21 +89,21 @@ def image_column(path: Path) -> str | None:
     return None
 
 
-def _column(path: Path) -> str:
+def _cells(path: Path, others: Sequence[str] = ()) -> Iterator[list[Any]]:
+    """Of each row the bytes of its image and the path beside them, either of which may be None, and its other columns."""
     column = image_column(path)
     if column is None:
         raise InputError(f"{printable(str(path))} holds no images any more: it was changed while it was read")
-    return column
+    with explained(path, "", "it is damaged, write it again"):
+        for batch in batches(path, [column, *others], ROWS_AT_ONCE):
+            for cell, *rest in zip(*(batch.column(name).to_pylist() for name in (column, *others)), strict=True):
+                yield [*((cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)), *rest]
 
 
 def _side(table: Path) -> str:
     """train, test and so on, where the file or its folder is called so: train-00000-of-00002.parquet, test/data.arrow."""
     words = [re.split(r"[^a-z]", part.lower())[0] for part in table.parts]
     return next((word for word in words if word in ("train", *HELD_OUT)), "")
-
-
-def _bytes_and_path(cell: Any) -> tuple[bytes | None, str | None]:
-    return (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
 
 
 def _beside(folder: str, name: str | None) -> Loaded:
@@ -174,14 +167,3 @@ def batches(path: Path, columns: list[str] | None, rows: int) -> Iterator[Any]:
         count = getattr(reader, "num_record_batches", None)
         for batch in reader if count is None else map(reader.get_batch, range(count)):
             yield batch if columns is None else batch.select(columns)
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    import pyarrow
-
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = printable(str(error).split("\n")[0])[:120]
-        raise InputError(f"{printable(str(path))} cannot be read ({reason}): it is damaged, write it again") from None

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -103,27 +103,16 @@ class Cache:
     def remove(self, entry: Kept) -> bool:
         """Whether it went: one that a living process writes stays."""
         with self.explained():
-            if not (entry.path / _LOCK).exists():
-                shutil.rmtree(entry.path, ignore_errors=True)
-                return True
-            with suppress(Timeout), FileLock(entry.path / _LOCK, timeout=0):
-                shutil.rmtree(entry.path, ignore_errors=True)
-                return True
-        return False
+            return _removed(entry.path)
 
-    @contextmanager
-    def writer(self, shapes: Shapes, most: int, dtype: np.dtype = BYTES) -> Iterator["Writer"]:
+    def writer(self, shapes: Shapes, most: int, dtype: np.dtype = BYTES) -> closing["Writer"]:
         """A new entry of about so many images of 8 or 16 bits; it is not visible before `Writer.commit`."""
         with self.explained():
             self.folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
             if shutil.disk_usage(self.folder).free < most * dtype.itemsize * sum(map(math.prod, shapes.values())):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            writer = Writer(self, shapes, dtype)
-        try:
-            yield writer
-        finally:
-            writer.close()
+            return closing(Writer(self, shapes, dtype))
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -141,13 +130,9 @@ class Cache:
     def _sweep(self) -> None:
         """Remove what killed runs left: a living writer holds its lock, and the system lets go of a dead one's."""
         for leftover in self.folder.glob(f"{_WRITING}*"):
-            if (leftover / _LOCK).exists():
-                with suppress(Timeout, OSError), FileLock(leftover / _LOCK, timeout=0):  # Timeout: its writer lives
-                    shutil.rmtree(leftover, ignore_errors=True)
-            else:
-                with suppress(OSError):
-                    if time.time() - leftover.stat().st_mtime > _ABANDONED_SECONDS:
-                        shutil.rmtree(leftover, ignore_errors=True)
+            with suppress(OSError):
+                if (leftover / _LOCK).exists() or time.time() - leftover.stat().st_mtime > _ABANDONED_SECONDS:
+                    _removed(leftover)
 
 
 class Writer:
@@ -214,6 +199,17 @@ class Writer:
         for name, stream in self._streams.items():
             header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._count, *self._shapes[name])}
             np.lib.format.write_array_header_1_0(stream, header)
+
+
+def _removed(folder: Path) -> bool:
+    """Whether it went: one whose lock a living writer holds stays."""
+    if not (folder / _LOCK).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        return True
+    with suppress(Timeout), FileLock(folder / _LOCK, timeout=0):
+        shutil.rmtree(folder, ignore_errors=True)
+        return True
+    return False
 
 
 _KINDS = {1: "grey", 3: "colour"}

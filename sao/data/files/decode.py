@@ -11,12 +11,13 @@ import logging
 import os
 import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError, features
@@ -125,6 +126,14 @@ class Recipe:
         """To which "centre" resizes an image before it is cut: 144 for 128."""
         return self.size * 9 // 8
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.size, self.size, self.channels
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(np.uint8 if self.bits == 8 else np.uint16)
+
 
 Loaded = str | bytes | Failure  # a path still to be read, bytes already read, or the reason why there are none
 
@@ -141,13 +150,9 @@ def inspect_chunk(chunk: list[Loaded]) -> list[Header | Failure]:
 
 def decode_chunk(chunk: list[Loaded], recipe: Recipe) -> list[tuple[list[Picture] | Failure, bytes]]:
     """Each item's pictures (or failure) and the digest of the bytes it was made of, from one reading of the file."""
-    results: list[tuple[list[Picture] | Failure, bytes]] = []
     with quiet():
-        for item in chunk:
-            data = read(item)
-            pictures = data if isinstance(data, Failure) else decode_all(data, recipe)
-            results.append((pictures, digest(data)))
-    return results
+        loaded = map(read, chunk)  # one at a time
+        return [(data if isinstance(data, Failure) else decode_all(data, recipe), digest(data)) for data in loaded]
 
 
 def digest_chunk(chunk: list[Loaded]) -> list[bytes]:
@@ -174,26 +179,20 @@ def read(item: Loaded) -> bytes | Failure:
     return data if len(data) <= MAX_FILE_BYTES else Failure(_too_long())
 
 
-def decode_all(data: bytes, recipe: Recipe) -> list[Picture] | Failure:
-    """Every image of a file: one, unless it is a stack whose pages are images."""
-    try:
-        stack = _stack(io.BytesIO(data), data[:START_BYTES])
-        if stack is not None:
-            return _pictures_of(stack, recipe)
-    except Exception as error:  # tifffile and pydicom raise nearly every kind on damaged files
-        return _damage(error, data[:12])
-    picture = decode(data, recipe)
-    return picture if isinstance(picture, Failure) else [picture]
-
-
 def decode(data: bytes, recipe: Recipe) -> Picture | Failure:
     """The image of a file, of a stack the first."""
+    pictures = decode_all(data, recipe, most=1)
+    return pictures if isinstance(pictures, Failure) else pictures[0]
+
+
+def decode_all(data: bytes, recipe: Recipe, most: int | None = None) -> list[Picture] | Failure:
+    """Every image of a file: one, unless it is a stack whose pages are images."""
     if not data:
         return Failure("the file is empty")
     try:
         stack = _stack(io.BytesIO(data), data[:START_BYTES])
         if stack is not None:
-            return _pictures_of(stack, recipe, most=1)[0]
+            return _pictures_of(stack, recipe, most)
         with Image.open(io.BytesIO(data), formats=formats()) as image:
             header = _header(image)
             if isinstance(header, Failure):
@@ -203,17 +202,11 @@ def decode(data: bytes, recipe: Recipe) -> Picture | Failure:
                 needed = 2 * (recipe.frame or recipe.size)
                 image.draft(None, (needed, needed))
             if recipe.bits > 8 or recipe.channels not in (1, 3) or (recipe.span is not None and header.deep):
-                planes = _plane_of(image, header)
-                return _picture_of(planes, header, recipe, _orientation(image))
+                return [_picture_of(_plane_of(image, header), header, recipe, _orientation(image))]
             loaded = eight_bits(image)
             # Asked only now: Pillow turns a TIFF itself while loading it, and then takes the tag away.
-            orientation = _orientation(image)
-            pixels = fit(loaded, recipe, orientation)
-            if recipe.frame is None:
-                return Picture(header, pixels)
-            width, height = loaded.size[::-1] if orientation in SIDEWAYS else loaded.size
-            return Picture(header, pixels, squash(loaded, recipe.frame, recipe.channels, orientation), width / height)
-    except Exception as error:  # Pillow raises nearly every kind on damaged files
+            return [_picture(loaded, header, recipe, _orientation(image))]
+    except Exception as error:  # Pillow, tifffile and pydicom raise nearly every kind on damaged files
         return _damage(error, data[:12])
 
 
@@ -227,8 +220,7 @@ def whole_image(path: str, channels: int) -> np.ndarray | None:
             if isinstance(_header(image), Failure):
                 return None
             loaded = _on_white(eight_bits(image)).convert("L" if channels == 1 else "RGB")
-            turn = _TRANSPOSES.get(_orientation(image))
-            pixels = np.array(loaded if turn is None else loaded.transpose(turn))  # a copy: torch wants to write to it
+            pixels = np.array(_turned(loaded, _orientation(image)))  # a copy: torch wants to write to it
     except Exception:  # Pillow raises nearly every kind on damaged files
         return None
     return pixels.reshape(*pixels.shape[:2], channels)
@@ -379,7 +371,7 @@ def _too_long() -> str:
 
 def fit(image: Image.Image, recipe: Recipe, orientation: int = 1) -> np.ndarray:
     """The image (modes L, LA, RGB, RGBA) as a recipe's uint8 square (size, size, channels)."""
-    return _finished(_resized(image, recipe), recipe.size, recipe.channels, orientation)
+    return _finished(_resized(image, recipe), recipe.shape, orientation)
 
 
 def _resized(image: Image.Image, recipe: Recipe) -> Image.Image:
@@ -398,9 +390,13 @@ def _resized(image: Image.Image, recipe: Recipe) -> Image.Image:
     return image if image.size == inner else image.resize(inner, Image.Resampling.LANCZOS, box=box)
 
 
-def squash(image: Image.Image, side: int, channels: int, orientation: int = 1) -> np.ndarray:
-    """The whole image as a uint8 square (side, side, channels), whatever its shape is."""
-    return _finished(image.resize((side, side), Image.Resampling.LANCZOS), side, channels, orientation)
+def _picture(image: Image.Image, header: Header, recipe: Recipe, orientation: int) -> Picture:
+    width, height = image.size[::-1] if orientation in SIDEWAYS else image.size
+    frame = None
+    if recipe.frame is not None:
+        whole = image.resize((recipe.frame, recipe.frame), Image.Resampling.LANCZOS)
+        frame = _finished(whole, (recipe.frame, recipe.frame, recipe.channels), orientation)
+    return Picture(header, fit(image, recipe, orientation), frame, width / height)
 
 
 def _centre(image: Image.Image, recipe: Recipe) -> Image.Image:
@@ -413,20 +409,24 @@ def _centre(image: Image.Image, recipe: Recipe) -> Image.Image:
     return image.crop((left, top, left + size, top + size))
 
 
-def _finished(image: Image.Image, size: int, channels: int, orientation: int) -> np.ndarray:
+def _finished(image: Image.Image, shape: tuple[int, int, int], orientation: int) -> np.ndarray:
     """A resized image without transparency, in its channels, upright, and in the middle of its square."""
     image = _on_white(image)  # after resizing, so that only these few pixels are blended
-    wanted = "L" if channels == 1 else "RGB"
-    if image.mode != wanted:
-        image = image.convert(wanted)
-    # Turning the small image instead of the photograph gives the same pixels, because the crop is centred.
-    if orientation in _TRANSPOSES:
-        image = image.transpose(_TRANSPOSES[orientation])
-    if image.size != (size, size):
-        canvas = Image.new(wanted, (size, size), (PAD_VALUE,) * channels)
-        canvas.paste(image, ((size - image.width) // 2, (size - image.height) // 2))
-        image = canvas
-    return np.asarray(image, dtype=np.uint8).reshape(size, size, channels)
+    upright = _turned(image.convert("L" if shape[2] == 1 else "RGB"), orientation)
+    return np.asarray(_centred(upright, shape[0], (PAD_VALUE,) * shape[2]), dtype=np.uint8).reshape(shape)
+
+
+def _turned(image: Image.Image, orientation: int) -> Image.Image:
+    """Turning the small image instead of the photograph gives the same pixels, because the crop is centred."""
+    return image.transpose(_TRANSPOSES[orientation]) if orientation in _TRANSPOSES else image
+
+
+def _centred(image: Image.Image, size: int, around: float | tuple[int, ...]) -> Image.Image:
+    if image.size == (size, size):
+        return image
+    canvas = Image.new(image.mode, (size, size), around)
+    canvas.paste(image, ((size - image.width) // 2, (size - image.height) // 2))
+    return canvas
 
 
 def _on_white(image: Image.Image) -> Image.Image:
@@ -443,35 +443,24 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 def fit_planes(planes: np.ndarray, recipe: Recipe, orientation: int = 1) -> np.ndarray:
     """An image (h, w, c) of bytes or 16 bits as a recipe's square of the same type, each channel by itself."""
-    squares = []
-    for plane in _as_pictures(planes):
-        image = _turned(_resized(plane, recipe), orientation)
-        if image.size != (recipe.size, recipe.size):
-            low, high = plane.getextrema()
-            middle = PAD_VALUE if planes.dtype == np.uint8 else (low + high) / 2  # pyright: ignore[reportOperatorIssue]
-            canvas = Image.new("F", (recipe.size, recipe.size), middle)
-            canvas.paste(image, ((recipe.size - image.width) // 2, (recipe.size - image.height) // 2))
-            image = canvas
-        squares.append(np.asarray(image))
-    return _rounded(squares, planes.dtype)
+
+    def square(plane: Image.Image) -> Image.Image:
+        around: Any = PAD_VALUE
+        if recipe.fit == "pad" and planes.dtype != np.uint8:
+            around = np.mean(plane.getextrema())
+        return _centred(_turned(_resized(plane, recipe), orientation), recipe.size, around)
+
+    return _by_plane(planes, square)
 
 
-def squash_planes(planes: np.ndarray, side: int, orientation: int = 1) -> np.ndarray:
-    """The whole image as a square of the same type, whatever its shape is."""
-    resized = (plane.resize((side, side), Image.Resampling.LANCZOS) for plane in _as_pictures(planes))
-    return _rounded([np.asarray(_turned(plane, orientation)) for plane in resized], planes.dtype)
+def _squashed_planes(planes: np.ndarray, side: int, orientation: int) -> np.ndarray:
+    return _by_plane(planes, lambda plane: _turned(plane.resize((side, side), Image.Resampling.LANCZOS), orientation))
 
 
-def _as_pictures(planes: np.ndarray) -> Iterator[Image.Image]:
-    return (Image.fromarray(np.ascontiguousarray(planes[..., c], np.float32)) for c in range(planes.shape[-1]))
-
-
-def _turned(image: Image.Image, orientation: int) -> Image.Image:
-    return image.transpose(_TRANSPOSES[orientation]) if orientation in _TRANSPOSES else image
-
-
-def _rounded(squares: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
-    return np.rint(np.stack(squares, axis=-1)).clip(0, np.iinfo(dtype).max).astype(dtype)
+def _by_plane(planes: np.ndarray, change: Callable[[Image.Image], Image.Image]) -> np.ndarray:
+    pictures = (Image.fromarray(np.ascontiguousarray(planes[..., c], np.float32)) for c in range(planes.shape[-1]))
+    changed = np.stack([np.asarray(change(picture)) for picture in pictures], axis=-1)
+    return np.rint(changed).clip(0, np.iinfo(planes.dtype).max).astype(planes.dtype)
 
 
 def _plane_of(image: Image.Image, header: Header) -> np.ndarray:
@@ -482,35 +471,26 @@ def _plane_of(image: Image.Image, header: Header) -> np.ndarray:
     return values[..., None] if values.ndim == 2 else values
 
 
-def _pictures_of(stack: Stack, recipe: Recipe, most: int | None = None) -> list[Picture]:
+def _pictures_of(stack: Stack, recipe: Recipe, most: int | None) -> list[Picture]:
     header = _stack_header(stack)
     whole = header.channels * header.together
     as_channels = recipe.pages == "channels" or (recipe.pages == "auto" and whole == recipe.channels != header.channels)
-    found: list[Picture] = []
-    for planes in stack.images(as_channels):
-        found.append(_picture_of(planes, header, recipe))
-        if len(found) == most:
-            break
-    return found
+    return [_picture_of(planes, header, recipe) for planes in islice(stack.images(as_channels), most)]
 
 
 def _picture_of(planes: np.ndarray, header: Header, recipe: Recipe, orientation: int = 1) -> Picture:
     channels, eight = planes.shape[-1], recipe.bits == 8
     alike = eight and {channels, recipe.channels} <= {1, 3}
     if channels != recipe.channels and not alike:
-        raise StackError(f"it has {_counted(channels)}, not {_counted(recipe.channels)}")
+        raise StackError(f"it has {counted(channels)}, not {counted(recipe.channels)}")
     if not eight and not header.deep:
         raise StackError("it has 8 bits a pixel, where 16 are expected")
     values = in_bits(planes, recipe)
     if alike:  # as all other images of bytes, whose colours may change
-        image = Image.fromarray(values[..., 0] if channels == 1 else values)
-        pixels = fit(image, recipe, orientation)
-        frames = None if recipe.frame is None else squash(image, recipe.frame, recipe.channels, orientation)
-    else:
-        pixels = fit_planes(values, recipe, orientation)
-        frames = None if recipe.frame is None else squash_planes(values, recipe.frame, orientation)
+        return _picture(Image.fromarray(values[..., 0] if channels == 1 else values), header, recipe, orientation)
+    frame = None if recipe.frame is None else _squashed_planes(values, recipe.frame, orientation)
     width, height = (planes.shape[i] for i in ((0, 1) if orientation in SIDEWAYS else (1, 0)))
-    return Picture(header, pixels, frames, width / height)
+    return Picture(header, fit_planes(values, recipe, orientation), frame, width / height)
 
 
 def in_bits(values: np.ndarray, recipe: Recipe) -> np.ndarray:
@@ -524,7 +504,7 @@ def in_bits(values: np.ndarray, recipe: Recipe) -> np.ndarray:
         wide = np.float32 if values.dtype.kind == "u" and values.dtype.itemsize <= 2 else np.float64
         low, high = (np.asarray(of, wide) for of in recipe.span)
         parts = (values.astype(wide) - low) / np.where(high > low, high - low, wide(1))
-        return np.rint(parts.clip(0, 1) * wide(full)).astype(np.uint8 if recipe.bits == 8 else np.uint16)
+        return np.rint(parts.clip(0, 1) * wide(full)).astype(recipe.dtype)
     if recipe.bits == 8:
         return _scaled_to_bytes(values)
     least, most = float(values.min()), float(values.max())
@@ -535,5 +515,5 @@ def in_bits(values: np.ndarray, recipe: Recipe) -> np.ndarray:
     raise StackError(f"its values go from {least:g} to {most:g}: say what range they are in by --data.range")
 
 
-def _counted(channels: int) -> str:
+def counted(channels: int) -> str:
     return "1 channel" if channels == 1 else f"{channels} channels"

@@ -6,10 +6,10 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import PIL
@@ -23,7 +23,7 @@ from sao.data.files.decode import (
     Pages,
     Picture,
     Recipe,
-    Values,
+    counted,
     decode_chunk,
     digest,
     digest_chunk,
@@ -41,7 +41,6 @@ from sao.data.files.reading import (
     ReadOptions,
     Skipped,
     Source,
-    Splits,
     codes_and_names,
     first_of,
     inside,
@@ -55,6 +54,7 @@ from sao.runtime.machine import usable_cores
 FORMAT_VERSION = 2  # to be raised whenever the same files and options would give other pixels
 SMALLEST, LARGEST_CHOSEN, LARGEST = 8, 128, 256
 CHUNK_ITEMS, CHUNK_BYTES = 64, 8 * 2**20
+CRASHED = Failure("the image decoder crashed on it")
 STACK_ENDINGS, CHUNK_STACKS = (".tif", ".tiff", ".dcm"), 4  # a small file may hold thousands of images
 FILES_OF_CHANNELS = 10  # so many files of as many pages each are images whose pages are channels
 # Below these a second process would take longer to start than it saves.
@@ -181,18 +181,13 @@ def _levels(stored: Stored, options: ReadOptions) -> tuple[PixelRange | None, Pi
 
 
 def _given_layout(source: Source, usable: np.ndarray, use_labels: bool) -> Layout:
-    labels, notes = None, []
+    labels, notes, splits = None, [], None
     if source.labels is not None and use_labels:
         labels, notes = labels_or_note(np.array(source.labels)[usable])
-    return Layout(_among(usable, source.splits), labels, notes)
-
-
-def _among(usable: np.ndarray, splits: Splits | None) -> Splits | None:
-    """Splits of all entries as places among the usable ones."""
-    if splits is None:
-        return None
-    first, second = (np.flatnonzero(np.isin(usable, split)) for split in splits)
-    return first, second
+    if source.splits is not None:  # of all entries: as places among the usable ones
+        first, second = (np.flatnonzero(np.isin(usable, split)) for split in source.splits)
+        splits = first, second
+    return Layout(splits, labels, notes)
 
 
 def _from_cache(source: Source, options: ReadOptions) -> Stored:
@@ -229,47 +224,41 @@ def _survey(source: Source, options: ReadOptions) -> tuple[Recipe, list[str], li
     """The recipe, with what was not asked for chosen from the headers of all files; notes, and how pages are read."""
     if options.size is not None and options.channels is not None and options.bits is not None:
         return options.recipe(options.size, options.channels, options.bits), [], []
-    kinds: Counter[_Kind] = Counter()
-    shorter_sides: list[int] = []
+    headers: Counter[Header] = Counter()
     failures: list[Skipped] = []
     entries = iter(source.entries)
-    for results in over_files(inspect_chunk, source, options, lambda _: _CRASHED, 0, 2):
+    for results in over_files(inspect_chunk, source, options, lambda _: CRASHED, 0, 2):
         for header, entry in zip(results, entries, strict=False):
             if isinstance(header, Failure):
                 failures.append(Skipped(printable(entry.name), header.reason))
                 options.refuse(failures)
-                continue
-            shorter_sides.append(min(header.width, header.height))
-            kinds[header.grey, header.values, header.channels, header.pages, header.together, header.told] += 1
-    if not shorter_sides:
+            else:
+                headers[header] += 1
+    if not headers:
         raise _nothing_usable(options, source.skipped + failures)
-    size, note = (options.size, None) if options.size is not None else choose_size(shorter_sides, options.largest)
-    pages, said = _meaning_of_pages(kinds, options)
-    values = {kind[1] for kind in kinds}
-    bits = options.bits or (16 if values in ({"integers"}, {"floats"}) else 8)
-    recipe = options.recipe(size, options.channels or _channels_of(kinds, pages == "channels"), bits, pages)
+    sides = [min(header.width, header.height) for header in headers.elements()]
+    size, note = (options.size, None) if options.size is not None else choose_size(sides, options.largest)
+    pages, said = _meaning_of_pages(headers, options)
+    bits = options.bits or (16 if {header.values for header in headers} in ({"integers"}, {"floats"}) else 8)
+    recipe = options.recipe(size, options.channels or _channels_of(headers, pages == "channels"), bits, pages)
     return recipe, [note] if note else [], [said] if said else []
 
 
-_Kind = tuple[bool, Values, int, int, int, bool]  # of a file: grey, values, channels, pages, pages of an image, whether told
-
-
-def _meaning_of_pages(kinds: Counter[_Kind], options: ReadOptions) -> tuple[Pages, str | None]:
+def _meaning_of_pages(headers: Counter[Header], options: ReadOptions) -> tuple[Pages, str | None]:
     """Whether pages are channels or images: as asked for, as the files tell, or as their number suggests; and one line."""
-    counts = {pages: sum(n for kind, n in kinds.items() if kind[3] == pages) for pages in {kind[3] for kind in kinds}}
-    stacks = [kind for kind in kinds if kind[3] > 1]
+    stacks = [header for header in headers if header.pages > 1]
     if not stacks:
         return options.pages, None
-    chosen = options.pages
-    if chosen == "auto" and all(told for *_, told in stacks):
-        chosen = "channels" if all(together > 1 for *_, together, _ in stacks) else "images"
+    chosen, most = options.pages, max(header.pages for header in stacks)
+    if chosen == "auto" and all(header.told for header in stacks):
+        chosen = "channels" if all(header.together > 1 for header in stacks) else "images"
     elif chosen == "auto":
-        alike = len(counts) == 1 and stacks[0][3] <= FEW_CHANNELS and sum(kinds.values()) >= FILES_OF_CHANNELS
-        chosen = "channels" if alike else "images"
+        alike = len({header.pages for header in headers}) == 1 and most <= FEW_CHANNELS
+        chosen = "channels" if alike and headers.total() >= FILES_OF_CHANNELS else "images"
     if options.channels is not None and options.pages == "auto":
         chosen = "auto"  # the channels that are asked for tell, file by file
-    files = sum(kinds[kind] for kind in stacks)
-    many = f"{stacks[0][3]}" if len({kind[3] for kind in stacks}) == 1 else f"up to {max(kind[3] for kind in stacks)}"
+    files = sum(headers[header] for header in stacks)
+    many = f"{most}" if all(header.pages == most for header in stacks) else f"up to {most}"
     other = "channels" if chosen == "images" else "images"
     what = "images of their own" if chosen == "images" else "channels"
     said = (
@@ -278,11 +267,11 @@ def _meaning_of_pages(kinds: Counter[_Kind], options: ReadOptions) -> tuple[Page
     return chosen, None if chosen == "auto" else said
 
 
-def _channels_of(kinds: Counter[_Kind], as_channels: bool) -> int:
+def _channels_of(headers: Counter[Header], as_channels: bool) -> int:
     """Grey or colour; else the number of channels that most files have."""
     counts: Counter[int] = Counter()
-    for kind, files in kinds.items():
-        counts[kind[2] * (kind[4] if as_channels else 1)] += files
+    for header, files in headers.items():
+        counts[header.channels * (header.together if as_channels else 1)] += files
     if counts.keys() <= {1, 3}:
         return 1 if counts.keys() == {1} else 3
     return counts.most_common(1)[0][0]
@@ -294,15 +283,13 @@ def _decode_all(source: Source, options: ReadOptions, prefix: str, content: byte
     failed: dict[int, str] = {}
     slices: list[tuple[int, int]] = []
     low, high = np.full(recipe.channels, np.inf), np.full(recipe.channels, -np.inf)
-    tally, combined, index = Tally(), hashlib.blake2b(digest_size=16), 0
+    combined, index = hashlib.blake2b(digest_size=16), 0
+    headers: Counter[Header] = Counter()
     aspects: list[float] = []
-    sides = {"pixels": recipe.size} | ({"frames": recipe.frame} if recipe.frame else {})
-    shapes = {name: (side, side, recipe.channels) for name, side in sides.items()}
+    shapes = {"pixels": recipe.shape} | ({"frames": (recipe.frame, recipe.frame, recipe.channels)} if recipe.frame else {})
     work = partial(decode_chunk, recipe=recipe)
-    kind = np.dtype(np.uint8 if recipe.bits == 8 else np.uint16)
-    floats = False
-    with options.cache.writer(shapes, len(source.entries), kind) as writer:
-        lost = lambda item: (_CRASHED, digest(read(item)))  # noqa: E731
+    with options.cache.writer(shapes, len(source.entries), recipe.dtype) as writer:
+        lost = lambda item: (CRASHED, digest(read(item)))  # noqa: E731
         for results in over_files(work, source, options, lost, surveyed, surveyed + 1):
             chunk: list[Picture] = []
             for pictures, one in results:
@@ -311,36 +298,29 @@ def _decode_all(source: Source, options: ReadOptions, prefix: str, content: byte
                     failed[index] = pictures.reason
                     options.refuse(_skipped(source, {index: pictures.reason}))
                 else:
-                    for picture in pictures:
-                        tally.add(picture.header)
-                    floats = floats or pictures[0].header.values == "floats"
+                    headers.update(picture.header for picture in pictures)
                     chunk += pictures
                     slices += [(index, len(pictures))] if len(pictures) > 1 else []
                 index += 1
-            if chunk and kind == np.uint16:
-                pixels = np.stack([picture.pixels for picture in chunk])
-                low, high = np.minimum(low, pixels.min(axis=(0, 1, 2))), np.maximum(high, pixels.max(axis=(0, 1, 2)))
             if chunk:
-                writer.append(**{name: np.stack([getattr(picture, name) for picture in chunk]) for name in shapes})
+                stacked = {name: np.stack([getattr(picture, name) for picture in chunk]) for name in shapes}
+                writer.append(**stacked)
+                if recipe.bits > 8:
+                    low = np.minimum(low, stacked["pixels"].min(axis=(0, 1, 2)))
+                    high = np.maximum(high, stacked["pixels"].max(axis=(0, 1, 2)))
                 aspects += [round(picture.aspect, 5) for picture in chunk]
         skipped = source.skipped + _skipped(source, failed)
         if len(failed) == len(source.entries):
             raise _nothing_usable(options, skipped)
-        options.check(sum(tally.sizes.values()), skipped)
-        facts = {
-            "failed": list(failed.items()),
-            "notes": notes + tally.notes(recipe),
-            "reading": reading + tally.reading(recipe),
-            "slices": slices,
-        }
-        if kind == np.uint16:
+        options.check(headers.total(), skipped)
+        facts: dict[str, Any] = {"failed": list(failed.items()), "slices": slices}
+        facts |= {"notes": notes + _notes_about(headers, recipe), "reading": reading + _lost_bits(headers, recipe)}
+        if recipe.bits > 8:
+            floats = any(header.values == "floats" for header in headers)
             facts |= {"low": low.tolist(), "high": high.tolist(), "floats": floats}
         if recipe.frame is not None:
             facts["aspects"] = aspects
         return writer.commit(prefix + (content or combined.digest()).hex(), facts)
-
-
-_CRASHED = Failure("the image decoder crashed on it")
 
 
 def _skipped(source: Source, failed: dict[int, str]) -> list[Skipped]:
@@ -390,45 +370,28 @@ def _workers(source: Source) -> int:
 KINDS = {1: "grey", 3: "colour"}
 
 
-def _counted(channels: int) -> str:
-    return "1 channel" if channels == 1 else f"{channels} channels"
+def _lost_bits(headers: Counter[Header], recipe: Recipe) -> list[str]:
+    """Where only some files have more than 8 bits, or a network was trained on 8."""
+    deep = sum(n for header, n in headers.items() if header.deep)
+    said = f"{deep} of {headers.total()} images have more than 8 bits a pixel and were reduced to 8"
+    return [said] if deep and recipe.bits == 8 else []
 
 
-@dataclass
-class Tally:
-    """What the notes will say about the decoded images."""
-
-    sizes: Counter = field(default_factory=Counter)
-    transparent: int = 0
-    deep: int = 0
-    more_pages: int = 0
-
-    def add(self, header: Header) -> None:
-        self.sizes[header.width, header.height] += 1
-        self.transparent += header.transparent
-        self.deep += header.deep
-        self.more_pages += header.more_pages
-
-    def reading(self, recipe: Recipe) -> list[str]:
-        """What is lost where only some files have more than 8 bits, or a network was trained on 8."""
-        if not self.deep or recipe.bits > 8:
-            return []
-        total = sum(self.sizes.values())
-        return [f"{self.deep} of {total} images have more than 8 bits a pixel and were reduced to 8"]
-
-    def notes(self, recipe: Recipe) -> list[str]:
-        total = sum(self.sizes.values())
-        smaller = sum(count for (width, height), count in self.sizes.items() if min(width, height) < recipe.size)
-        kept = f"kept at {recipe.frame}x{recipe.frame} for it"
-        notes = [
-            fit_note(self.sizes, recipe),
-            smaller and f"{smaller} of {total} images are smaller than {recipe.size} pixels and were enlarged",
-            self.transparent and f"{self.transparent} of {total} images have transparency and were composited on white",
-            self.more_pages and f"{self.more_pages} files have more pages than the first: pip install 'sao[tiff]' to read them",
-            f"images are read as {KINDS.get(recipe.channels, 'images')} ({_counted(recipe.channels)})",
-            recipe.frame and f"training sees random crops of the whole images, which are {kept}",
-        ]
-        return [note for note in notes if note]
+def _notes_about(headers: Counter[Header], recipe: Recipe) -> list[str]:
+    total = headers.total()
+    smaller = sum(n for header, n in headers.items() if min(header.width, header.height) < recipe.size)
+    transparent = sum(n for header, n in headers.items() if header.transparent)
+    more_pages = sum(n for header, n in headers.items() if header.more_pages)
+    kept = f"kept at {recipe.frame}x{recipe.frame} for it"
+    notes = [
+        fit_note({(header.width, header.height) for header in headers}, recipe),
+        smaller and f"{smaller} of {total} images are smaller than {recipe.size} pixels and were enlarged",
+        transparent and f"{transparent} of {total} images have transparency and were composited on white",
+        more_pages and f"{more_pages} files have more pages than the first: pip install 'sao[tiff]' to read them",
+        f"images are read as {KINDS.get(recipe.channels, 'images')} ({counted(recipe.channels)})",
+        recipe.frame and f"training sees random crops of the whole images, which are {kept}",
+    ]
+    return [note for note in notes if note]
 
 
 def choose_size(shorter_sides: list[int], largest: int | None = None) -> tuple[int, str]:
@@ -441,16 +404,13 @@ def choose_size(shorter_sides: list[int], largest: int | None = None) -> tuple[i
     )
 
 
-def fit_note(sizes: Counter, recipe: Recipe) -> str | None:
+def fit_note(sizes: set[tuple[int, int]], recipe: Recipe) -> str | None:
     """How images of these (width, height) became the recipe's squares; None if they already were."""
     square = all(width == height for width, height in sizes)
-    if set(sizes) == {(recipe.size, recipe.size)} and recipe.fit != "centre":
+    if sizes == {(recipe.size, recipe.size)} and recipe.fit != "centre":
         return None
-    if len(sizes) == 1:
-        ((width, height),) = sizes
-        start = f"images of {width}x{height} pixels were"
-    else:
-        start = f"images of {len(sizes)} different sizes were"
+    (width, height), *others = sizes
+    start = f"images of {len(sizes)} different sizes were" if others else f"images of {width}x{height} pixels were"
     if recipe.fit == "centre":
         return (
             f"{start} resized to a short side of {recipe.short_side}, of which the centre {recipe.size}x{recipe.size} is kept"

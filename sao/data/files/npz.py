@@ -1,22 +1,22 @@
 """Arrays in .npz files: listed, then read by name; never unpickled, and never more than the file could honestly hold."""
 
 import zipfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
-from sao.errors import InputError, printable
+from sao.errors import InputError, explained, printable
 
 # Data hardly compresses, so a file that unpacks to far more than its own size was made to exhaust the reader.
 MAX_EXPANSION = 200
 ALWAYS_ALLOWED_BYTES = 2**30
 
+_PLAIN = " as an .npz of plain arrays", "save it again with numpy.savez, without pickled objects"
+
 
 def npz_names(path: Path) -> list[str]:
-    """The names of the arrays in a file."""
-    with _explained(path), zipfile.ZipFile(path) as archive:
+    with explained(path, *_PLAIN), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
     if sum(member.file_size for member in members) > max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * path.stat().st_size):
         raise InputError(f"{printable(str(path))} unpacks to more than {MAX_EXPANSION} times its size: save it uncompressed")
@@ -26,19 +26,5 @@ def npz_names(path: Path) -> list[str]:
 def read_npz(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
     """These arrays of a file, or all of them; those that it does not have are left out."""
     found = npz_names(path)
-    with _explained(path), open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+    with explained(path, *_PLAIN), open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
         return {name: np.asarray(arrays[name]) for name in found if names is None or name in names}
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise InputError(f"there is no file {printable(str(path))}: check the path") from None
-    except Exception as error:  # numpy lets parser, zip, codec and memory errors through on damaged files
-        reason = printable(str(error).split("\n")[0])[:120] or type(error).__name__
-        raise InputError(
-            f"{printable(str(path))} cannot be read as an .npz of plain arrays ({reason}): save it again with numpy.savez,"
-            " without pickled objects"
-        ) from None

@@ -15,7 +15,7 @@ from sao.data.dataset import Images
 from sao.data.files.arrays import Arrays, from_arrays
 from sao.data.files.decode import ENDINGS
 from sao.data.files.images import PathList, read_images
-from sao.data.files.reading import EMPTY, Fit, Found, Readable, ReadOptions, Source, Splits
+from sao.data.files.reading import EMPTY, Found, Readable, ReadOptions, Source, Splits
 from sao.data.files.streams import Items, spooled
 from sao.data.split import HELD_OUT, LABEL_COLUMNS
 from sao.errors import InputError, printable
@@ -84,17 +84,17 @@ def holds_pictures(data: Any) -> bool:
     return hasattr(data, "__len__") and (hasattr(data, "column_names") or not hasattr(data, "shape"))
 
 
-def pictures_of(data: Any, shape: Sequence[int] | None = None, fit: Fit = "crop") -> tuple[np.ndarray, list[str]]:
-    """The images of such an object, uint8 (n, h, w, c), in the given shape (c, h, w) or one that fits them; and notes.
+def pictures_of(data: Any, shape: Sequence[int] | None) -> np.ndarray:
+    """The images of such an object, uint8 (n, h, w, c), in the given shape (c, h, w) or one that fits them.
 
     Every image is needed: one that cannot be read is an error.
     """
     asked = readable(data)
     channels, size = (None, None) if shape is None else shape[:2]
-    found = asked.read(ReadOptions(asked.name, size=size, channels=channels, fit=fit, bits=8, use_labels=False, strict=True))
+    found = asked.read(ReadOptions(asked.name, size=size, channels=channels, bits=8, use_labels=False, strict=True))
     if not isinstance(found.samples, Images):
         raise InputError(f"{asked.name} holds rows of numbers where images are expected")
-    return np.asarray(found.samples.pixels), found.notes
+    return np.asarray(found.samples.pixels)
 
 
 # --- sequences -----------------------------------------------------------------------------------------------------------

@@ -161,21 +161,19 @@ def _standardiser_notes(standardiser: Standardiser, columns: Sequence[str], leng
 
 
 def _read(path: Path | Readable, options: ReadOptions, shape: Sequence[int] | None) -> Found:
-    found = _read_path(path, options) if isinstance(path, Path) else path.read(options)
+    if not isinstance(path, Path):
+        found = path.read(options)
+    elif isinstance(held := source_or_kind(path, options.cache.folder), Source):
+        found = read_images(held, options)
+    elif options.crop is not None:
+        raise InputError(f"data.crop takes crops of whole image files, and {options.where} holds none: leave it out")
+    else:
+        found = read_arrays(path, options) if held == "arrays" else read_numbers(path, options)
     images = isinstance(found.samples, Images)
     if shape is not None and images != (len(shape) == 3):
         trained, given = ("vectors", "images") if images else ("images", "vectors")
         raise InputError(f"the network was trained on {trained} and {options.where} holds {given}: give {trained}")
     return found
-
-
-def _read_path(path: Path, options: ReadOptions) -> Found:
-    held = source_or_kind(path, options.cache.folder)
-    if isinstance(held, Source):
-        return read_images(held, options)
-    if options.crop is not None:
-        raise InputError(f"data.crop takes crops of whole image files, and {options.where} holds none: leave it out")
-    return read_arrays(path, options) if held == "arrays" else read_numbers(path, options)
 
 
 def source_or_kind(path: Path, exclude: Path | None = None) -> Source | Literal["arrays", "numbers"]:

@@ -10,6 +10,7 @@ import json
 import re
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, BinaryIO
@@ -93,11 +94,8 @@ def _tiff(stream: BinaryIO) -> Stack | None:
     length = stream.seek(0, io.SEEK_END)
     stream.seek(0)
     opened = tifffile.TiffFile(stream, name="image")  # else it asks the stream, which may have a number
-    try:
+    with suppress(IndexError):
         opened.pages[MOST_PAGES]
-    except IndexError:
-        pass
-    else:
         raise StackError(f"more than {MOST_PAGES} pages: split it")
     if _ends_early(opened, stream):
         raise StackError("cut off: a page is missing")
@@ -160,12 +158,9 @@ def _grid(description: str, pages: int) -> list[list[int]] | None:
     axes = _axes(description[:100_000])
     if axes is None or np.prod([count for _, count in axes]) != pages:
         return None
-    order = np.arange(pages).reshape([count for _, count in axes])
-    names = [name for name, _ in axes]
-    if "C" in names:
-        order = np.moveaxis(order, names.index("C"), -1)
-        return order.reshape(-1, order.shape[-1]).tolist()
-    return order.reshape(-1, 1).tolist()
+    order, names = np.arange(pages).reshape([count for _, count in axes]), [name for name, _ in axes]
+    order = np.moveaxis(order, names.index("C"), -1) if "C" in names else order[..., None]
+    return order.reshape(-1, order.shape[-1]).tolist()
 
 
 def _axes(description: str) -> list[tuple[str, int]] | None:
@@ -217,7 +212,8 @@ def _dicom(stream: BinaryIO) -> Stack:
     if "PixelData" not in found:
         raise StackError("a DICOM file of floating-point pixels, which is not read")
     pages, samples = int(found.get("NumberOfFrames") or 1), int(found.SamplesPerPixel)
-    _check_size(int(found.Columns), int(found.Rows), samples, int(found.BitsAllocated) // 8 or 1, pages)
+    height, width = int(found.Rows), int(found.Columns)
+    _check_size(width, height, samples, int(found.BitsAllocated) // 8 or 1, pages)
     palette = found.PhotometricInterpretation == "PALETTE COLOR"
 
     def read(page: int) -> np.ndarray:
@@ -233,16 +229,8 @@ def _dicom(stream: BinaryIO) -> Stack:
             return (frame >> max(0, int(found.BitsStored) - 8)).astype(np.uint8)
         return _sixteen_bits(frame, _facts(found, page))[..., None]
 
-    colours = palette or samples > 1
-    return Stack(
-        int(found.Rows),
-        int(found.Columns),
-        3 if palette else samples,
-        np.dtype(np.uint8 if colours else np.uint16),
-        [[page] for page in range(pages)],
-        True,
-        read,
-    )
+    kind = np.dtype(np.uint8 if palette or samples > 1 else np.uint16)
+    return Stack(height, width, 3 if palette else samples, kind, [[page] for page in range(pages)], True, read)
 
 
 def _facts(found: Any, page: int) -> Any:

@@ -13,7 +13,7 @@ from sao.data.dataset import LARGEST_VALUE, usable_rows
 from sao.data.files.arrow import batches, table_start
 from sao.data.files.reading import Found, Numbers, ReadOptions, Skipped, codes_and_names
 from sao.data.split import LABEL_COLUMNS, labels_or_note
-from sao.errors import InputError, printable
+from sao.errors import InputError, explained, printable
 from sao.runtime.csv_files import original
 
 ROWS_AT_ONCE = 8192
@@ -51,14 +51,9 @@ def read_numbers(path: Path, options: ReadOptions) -> Found:
 
 def read_table(path: Path, wanted: Sequence[str] | None = None) -> Table:
     """The numeric columns of a table; `wanted` takes exactly these columns, in this order, instead of all numeric ones."""
-    try:
+    with explained(path, " as a table", "save it again as CSV"):
         chunks = _csv_chunks(path) if table_start(path) is None else _arrow_chunks(path)
         return _assemble(chunks, path, wanted)
-    except InputError:
-        raise
-    except Exception as error:  # csv, codec and arrow errors alike
-        reason = printable(str(error).split("\n")[0])[:120] or type(error).__name__
-        raise InputError(f"{printable(str(path))} cannot be read as a table ({reason}): save it again as CSV") from None
 
 
 @dataclass
