@@ -65,9 +65,9 @@ def sheet(tiles: np.ndarray, room: int = GENERATED_BYTES) -> dict[str, Any]:
     }
 
 
-def tiles_of(images: Images, rows: np.ndarray, side: int, channels: Sequence[int] | None = None) -> np.ndarray:
+def tiles_of(images: Images, side: int, channels: Sequence[int] | None = None) -> np.ndarray:
     """uint8 (n, h, w, c) of images in memory as they are shown, no side longer than asked for."""
-    return shrunk(lambda some: as_shown(images.bytes[rows[some]], channels), len(rows), images.shape[1:], side)
+    return shrunk(lambda some: as_shown(images.bytes[some], channels), len(images), images.shape[1:], side)
 
 
 def shrunk(read: Any, n: int, size: tuple[int, ...], side: int) -> np.ndarray:
