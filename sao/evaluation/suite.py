@@ -17,7 +17,7 @@ from sao.evaluation.neighbours import fit_neighbours
 from sao.evaluation.probe import fit_few_shot, fit_probe
 from sao.evaluation.rank import effective_rank, uniformity
 from sao.evaluation.result import Metric
-from sao.evaluation.svm import fit_svm
+from sao.evaluation.svm import COSTS, HELD_OUT, fit_svm
 
 SUPERVISED = ("svm", "kmeans_strict", "knn1", "knn5", "probe", "probe_1pct", "probe_10pct")  # fitted to training labels
 KMEANS = ("kmeans", "kmeans_best", "nmi", "purity", "ari")  # all five from one clustering
@@ -168,7 +168,7 @@ def fit(name: str, train_x: Any, train_y: Any, seed: int, k: int | None, repeats
     """A metric of `SUPERVISED`, fitted: it is given no test rows, so it cannot learn from them."""
     match name:
         case "svm":
-            return fit_svm(train_x, train_y, seed=seed, progress=lambda part: say(f"svm, {part}"))
+            return fit_svm(train_x, train_y, COSTS, seed, HELD_OUT, lambda part: say(f"svm, {part}"))
         case "kmeans_strict":
             return fit_strict_kmeans(train_x, train_y, k, repeats, seed)
         case "knn1" | "knn5":
