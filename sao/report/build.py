@@ -152,7 +152,7 @@ def _collected(shown: Shown, making: _Making) -> tuple[dict[str, Any], Points | 
         "metrics": measured,
         "curves": history.curves(rows),
         "pictures": history.pictures(run),
-        "config": history.flat(model.config.model_dump(mode="json")),
+        "config": history.options(model.config),
         "map": None,
     }
     if shown.dataset is None:

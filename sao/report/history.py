@@ -179,15 +179,10 @@ def compared(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Options by their dotted names, as a person would type them."""
-    found: dict[str, str] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
-    return found
+def options(config: Config) -> dict[str, str]:
+    """By their dotted names, as a person would type them."""
+    named = config.by_name().items()
+    return {name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for name, value in named}
 
 
 def _duration(rows: list[dict]) -> str:

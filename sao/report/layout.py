@@ -62,10 +62,13 @@ def clearances(places: np.ndarray, others: np.ndarray | None = None) -> np.ndarr
     Places are taken from the freest on, so at any size those with clearance overlap nowhere and leave no room for one more.
     `others` are places that come before all of these.
     """
+    from scipy.spatial import KDTree
+
     x, y = places.astype(np.int32).T.copy()
     distances = np.full(len(x), WIDTH, np.int32)
     if others is not None and len(others):
-        distances = _nearest_square(places, others)
+        # The distance to the nearest of the others, along the axis along which it is greater.
+        distances = KDTree(others).query(places, p=np.inf)[0].astype(np.int32)
     elif len(x):
         distances[np.maximum(np.abs(x - x.mean()), np.abs(y - y.mean())).argmin()] = WIDTH + 1  # the first is in the middle
     found = np.zeros(len(x), np.uint16)
@@ -80,13 +83,6 @@ def clearances(places: np.ndarray, others: np.ndarray | None = None) -> np.ndarr
         np.minimum(distances, np.maximum(across, down, out=across), out=distances)
         distances[furthest] = -1
     return found
-
-
-def _nearest_square(places: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The distance to the nearest of the others, along the axis along which it is greater."""
-    from scipy.spatial import KDTree
-
-    return KDTree(others).query(places, p=np.inf)[0].astype(np.int32)
 
 
 def _reduced(features: np.ndarray) -> np.ndarray:
