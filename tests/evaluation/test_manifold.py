@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from given import refused
 from sklearn.cluster import SpectralClustering
 from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
-from sao.errors import InputError
 from sao.evaluation.kmeans import best_kmeans
 from sao.evaluation.manifold import (
     NEIGHBOURS,
@@ -111,8 +111,7 @@ def test_others_show_more_of_the_manifold_and_are_not_scored():
     assert among.value == 1
     assert among.protocol["n_test"] == len(points[few])
     assert among.protocol["fitted_on"] == f"the scored features and {int(rest.sum()):,} others"
-    with pytest.raises(InputError, match="beside has 1"):
-        manifold_clustering(points, labels, beside=points[:, :1])
+    refused("beside has 1", manifold_clustering, points, labels, beside=points[:, :1])
 
 
 def test_a_number_is_proposed_with_its_reason():
@@ -160,15 +159,11 @@ def test_umap_where_it_is_installed_finds_groups():
 
 def test_bad_requests_are_one_line(monkeypatch):
     points = torch.eye(4)
-    with pytest.raises(InputError, match="unknown manifold 'tsne': there are spectral and umap"):
-        manifold_clusters(points, 2, "tsne")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="k is 9 but features has 4 samples"):
-        manifold_clusters(points, 9)
-    with pytest.raises(InputError, match="too few to propose"):
-        proposed_clusters(torch.eye(3))
+    refused("unknown manifold 'tsne': there are spectral and umap", manifold_clusters, points, 2, "tsne")
+    refused("k is 9 but features has 4 samples", manifold_clusters, points, 9)
+    refused("too few to propose", proposed_clusters, torch.eye(3))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"umap-learn is not installed: pip install 'sao\[manifold\]'"):
-        manifold_clusters(points, 2, "umap")
+    refused(r"umap-learn is not installed: pip install 'sao\[manifold\]'", manifold_clusters, points, 2, "umap")
 
 
 @pytest.mark.parametrize("dimensions", [6, 10, 13])

@@ -4,9 +4,9 @@ import sys
 import numpy as np
 import pytest
 import torch
+from given import refused
 from scipy.spatial.distance import cdist
 
-from sao.errors import InputError
 from sao.evaluation import memorised
 
 
@@ -32,8 +32,9 @@ def test_against_all_distances(digits, chunk):
     found = memorised(samples, reals, quantile=0.2, chunk=chunk)
     distances = cdist(samples, reals)
     between = cdist(reals, reals) + np.diag(np.full(len(reals), np.inf))
-    threshold = np.quantile(between.min(axis=1), 0.2, method="lower")
+    threshold, median = np.quantile(between.min(axis=1), (0.2, 0.5), method="lower")
     assert found.share.protocol["threshold"] == pytest.approx(threshold)
+    assert found.share.protocol["median_between_reals"] == pytest.approx(median)
     np.testing.assert_array_equal(found.nearest, distances.argmin(axis=1))
     np.testing.assert_allclose(found.distances, distances.min(axis=1), rtol=1e-6)
     assert found.count == (distances.min(axis=1) <= threshold).sum()
@@ -65,16 +66,11 @@ def test_fresh_real_data_is_not_called_memorised(digits):
 
 
 def test_bad_input(reals):
-    with pytest.raises(InputError, match="dimensions"):
-        memorised(reals[:, :4], reals)
-    with pytest.raises(InputError, match="at least three"):
-        memorised(reals, reals[:2])
-    with pytest.raises(InputError, match="quantile"):
-        memorised(reals, reals, quantile=0)
-    with pytest.raises(InputError, match="quantile"):
-        memorised(reals, reals, quantile=1)
-    with pytest.raises(InputError, match="samples must be images"):
-        memorised(reals[0, 0, 0], reals)
+    refused("dimensions", memorised, reals[:, :4], reals)
+    refused("at least three", memorised, reals, reals[:2])
+    refused("quantile", memorised, reals, reals, quantile=0)
+    refused("quantile", memorised, reals, reals, quantile=1)
+    refused("samples must be images", memorised, reals[0, 0, 0], reals)
 
 
 def test_bytes_are_not_copied_as_floating_point_numbers(tmp_path):
@@ -93,11 +89,3 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 120  # the file itself, and a few blocks of 128 rows
-
-
-@pytest.mark.parametrize("chunk", [1, 4, 1024])
-def test_the_distance_between_reals_is_to_another_one(chunk):
-    draws = np.random.default_rng(0).standard_normal((11, 5)).astype(np.float32)
-    found = memorised(draws[:3], draws, chunk=chunk).share.protocol
-    distances = cdist(draws, draws) + np.diag(np.full(11, np.inf))
-    assert found["median_between_reals"] == pytest.approx(np.median(distances.min(axis=1)), rel=1e-5)

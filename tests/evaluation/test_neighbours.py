@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
+from given import refused
 from sklearn.neighbors import KNeighborsClassifier
 
-from sao.errors import InputError
 from sao.evaluation import knn_accuracy
 from sao.evaluation.neighbours import nearest, nearest_with_products
 
@@ -44,7 +44,5 @@ def test_one_k_alone_and_one_and_five_by_default(digits):
 
 
 def test_bad_k(digits):
-    with pytest.raises(InputError, match="ks"):
-        knn_accuracy(*digits, ks=(0, 1))
-    with pytest.raises(InputError, match="ks"):
-        knn_accuracy(*digits, ks=(1, 5000))
+    refused("ks", knn_accuracy, *digits, ks=(0, 1))
+    refused("ks", knn_accuracy, *digits, ks=(1, 5000))
