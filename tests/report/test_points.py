@@ -72,16 +72,14 @@ def test_few_samples_have_as_many_neighbours_as_there_are():
 def test_points_are_the_features_of_their_samples(model, samples):
     features = model.embed(samples)
     found, centres = points_of(Gallery.of(samples, 100), features, 3, seed=0)
-    units = features / np.linalg.norm(features, axis=1, keepdims=True)
-    np.testing.assert_allclose(found.directions, units, atol=1e-5)
-    np.testing.assert_allclose(found.closeness, units @ centres.T, atol=1e-5)
+    np.testing.assert_allclose(found.directions, unit(features), atol=1e-5)
+    np.testing.assert_allclose(found.closeness, unit(features) @ centres.T, atol=1e-5)
     assert found.closeness.shape == (40, 3)
     drawn = generated_points(model, found, centres, 12, 60.0, seed=0)
     assert drawn is not None
     features = model.embed(drawn.samples)
-    units = features / np.linalg.norm(features, axis=1, keepdims=True)
-    np.testing.assert_allclose(drawn.directions, units, atol=1e-5)
-    np.testing.assert_allclose(drawn.closeness, units @ centres.T, atol=1e-5)
+    np.testing.assert_allclose(drawn.directions, unit(features), atol=1e-5)
+    np.testing.assert_allclose(drawn.closeness, unit(features) @ centres.T, atol=1e-5)
     assert torch.unique(torch.from_numpy(np.asarray(drawn.samples.pixels)), dim=0).shape[0] == 12  # pyright: ignore[reportAttributeAccessIssue]
 
 
