@@ -232,8 +232,7 @@ def _umap_clusters(features: Tensor, k: int, seed: int) -> Tensor:
 
     from sklearn.cluster import KMeans
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a seeded run says that it uses one thread
+    with warnings.catch_warnings(action="ignore"):  # a seeded run says that it uses one thread
         from umap import UMAP  # pyright: ignore[reportMissingImports]
 
         count = min(UMAP_NEIGHBOURS, len(features) - 1)

@@ -125,6 +125,5 @@ def _tsne(reduced: np.ndarray) -> np.ndarray:
 
 def _umap(reduced: np.ndarray) -> np.ndarray:
     umap: Any = importlib.import_module("umap")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a seed keeps it from using several threads
+    with warnings.catch_warnings(action="ignore"):  # that a seed keeps it from using several threads
         return np.asarray(umap.UMAP(n_neighbors=min(15, len(reduced) - 1), random_state=SEED).fit_transform(reduced))

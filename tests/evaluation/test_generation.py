@@ -71,8 +71,7 @@ def test_frechet_of_known_gaussians_and_of_singular_ones():
 
 def test_enough_samples_do_not_warn():
     x = np.random.default_rng(0).normal(size=(10_000, 2))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert frechet_in_features("mine", x, x).value == pytest.approx(0, abs=1e-9)
 
 
