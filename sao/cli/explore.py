@@ -35,7 +35,7 @@ def run(arguments: Namespace) -> None:
 
     if not data_exists(source):
         raise InputError(f"there is no file or folder {source}: give a folder of images")
-    from sao.report.build import MOST_POINTS, asked_limits, write_exploration
+    from sao.report.build import MOST_POINTS, Limits, write_exploration
     from sao.report.explore import explored, open_folder
     from sao.runtime.interrupt import interruptible
     from sao.training.bar import Bar
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> None:
     try:
         stages("price of a training")
         about = explored(source, opened, MOST_POINTS)
-        limits = asked_limits(clusters=arguments.clusters, channels=channels)
+        limits = Limits(clusters=arguments.clusters, channels=channels)
         found = interruptible(lambda: write_exploration(target, about, limits, stages))
     finally:
         stages.end()

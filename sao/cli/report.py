@@ -45,12 +45,12 @@ def run(arguments: Namespace) -> None:
         check_umap()
     writable(target)
     from sao.data.labels import read_labels
-    from sao.report.build import STAGES, asked_limits, write_report
+    from sao.report.build import STAGES, Limits, write_report
     from sao.runtime.interrupt import interruptible
     from sao.training.log import Stages
 
     labels = None if arguments.labels is None else read_labels(arguments.labels)
-    limits = asked_limits(arguments.points, arguments.clusters, arguments.layout == "umap", channels)
+    limits = Limits(arguments.points, clusters=arguments.clusters, umap=arguments.layout == "umap", channels=channels)
     stages = Stages("report", every=5.0, of=len(runs) * (1 + STAGES) + 1)
     try:
         shown = [_opened(one, name, stages, labels) for one, name in zip(runs, names_of(runs), strict=True)]

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sao.core import agreement
 from sao.errors import InputError
@@ -94,20 +93,13 @@ def fit_strict_kmeans(train_x: Any, train_y: Any, k: int | None = None, repeats:
 
 def cluster_agreement(features: Any, k: int, repeats: int = 10, seed: int = 0) -> Metric:
     """Mean ARI over all pairs of k-means runs: near 1 when the data falls into k groups by itself, whatever the start."""
-    return agreeing_clusters(features, k, repeats, seed)[0]
-
-
-def agreeing_clusters(features: Any, k: int, repeats: int = 10, seed: int = 0) -> tuple[Metric, Tensor]:
-    """That agreement, and the clusters (n,) of the run with the best objective."""
     if repeats < 2:
         raise InputError(f"repeats is {repeats}: agreement needs at least 2 runs")
     features = feature_matrix("features", features)
-    fitted = spherical_kmeans(features, k, repeats, seed)
-    runs = [run.assign(features) for run in fitted]
+    runs = [run.assign(features) for run in spherical_kmeans(features, k, repeats, seed)]
     pairs = [ari(first, second) for first, second in itertools.combinations(runs, 2)]
     protocol = {**_protocol(k, repeats, seed), "statistic": "mean pairwise ARI", "n_test": len(features)}
-    best = agreement.best({run: fitted[run].cosine_sum for run in range(repeats)})
-    return _over_runs("cluster_agreement", pairs, protocol), runs[best]
+    return _over_runs("cluster_agreement", pairs, protocol)
 
 
 def _over_runs(name: str, scores: list[float], protocol: dict[str, Any]) -> Metric:

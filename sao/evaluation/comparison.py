@@ -85,9 +85,9 @@ class Paired:
 
 def paired(ours: np.ndarray, theirs: np.ndarray) -> Paired:
     """Of which samples are right: (n,) for each, or (restarts, n) where something was drawn."""
-    return (
-        _mcnemar(ours, theirs) if ours.ndim == theirs.ndim == 1 else _with_restarts(np.atleast_2d(ours), np.atleast_2d(theirs))
-    )
+    if ours.ndim == theirs.ndim == 1:
+        return _mcnemar(ours, theirs)
+    return _with_restarts(np.atleast_2d(ours), np.atleast_2d(theirs))
 
 
 def _mcnemar(ours: np.ndarray, theirs: np.ndarray) -> Paired:

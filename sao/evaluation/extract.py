@@ -16,6 +16,7 @@ from sao.errors import InputError
 Function = Callable[[Tensor], Tensor]
 Numbers = np.ndarray | slice  # of rows
 BROKEN = "the weights are broken, so take another checkpoint, or train again with a lower learning rate"
+CHUNK = 256
 CPU_NUMBERS = 256 * 3 * 32 * 32  # of inputs at once on the CPU, where smaller chunks of larger images are as fast and hold less
 
 
@@ -23,7 +24,7 @@ def extract(
     function: Function,
     samples: Samples,
     device: torch.device,
-    chunk: int = 256,
+    chunk: int = CHUNK,
     rows: Numbers = slice(None),
     progress: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
@@ -31,7 +32,7 @@ def extract(
 
     Features that are not finite are refused: nothing is written, clustered or measured with them.
     """
-    found = _extracted(function, samples, device, chunk, np.arange(len(samples))[rows], progress)
+    found = _extracted(function, samples, device, np.arange(len(samples))[rows], chunk, progress)
     check_finite("the features", found, BROKEN)
     return found
 
@@ -41,8 +42,8 @@ def _extracted(
     function: Function,
     samples: Samples,
     device: torch.device,
-    chunk: int,
     chosen: np.ndarray,
+    chunk: int = CHUNK,
     progress: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
     if len(chosen) == 0:
@@ -57,32 +58,30 @@ def _extracted(
     return np.concatenate(parts)
 
 
-def extract_together(
-    function: Function, samples: Samples, device: torch.device, chunk: int = 256, rows: Numbers = slice(None)
-) -> np.ndarray:
+def extract_together(function: Function, samples: Samples, device: torch.device, rows: Numbers = slice(None)) -> np.ndarray:
     """`extract` with the samples shared among the processes, all of which must call it and get the whole result."""
     chosen = np.arange(len(samples))[rows]
     if len(chosen) < distributed.world_size():
-        return extract(function, samples, device, chunk, chosen)
-    mine = _extracted(function, samples, device, chunk, chosen[distributed.local_slice(len(chosen))])
+        return extract(function, samples, device, rows=chosen)
+    mine = _extracted(function, samples, device, chosen[distributed.local_slice(len(chosen))])
     found = distributed.gather(torch.from_numpy(mine), len(chosen)).numpy()
     check_finite("the features", found, BROKEN)  # of all processes, so that none waits for one that has stopped
     return found
 
 
-def raw_inputs(samples: Samples, rows: Numbers = slice(None), columns: int | None = None, chunk: int = 256) -> np.ndarray:
+def raw_inputs(samples: Samples, rows: Numbers = slice(None), columns: int | None = None) -> np.ndarray:
     """The samples themselves as rows, the baseline that any embedding has to beat; images averaged down to so many columns."""
     chosen = np.arange(len(samples))[rows]
     if not isinstance(samples, Images):
         return np.asarray(samples.rows[chosen])
     size = raw_size(samples.shape, columns)
     values = np.empty((len(chosen), samples.shape[0] * math.prod(size)), dtype=np.float32)
-    for start in range(0, len(chosen), chunk):
-        pixels = torch.from_numpy(np.require(samples.intensities[chosen[start : start + chunk]], requirements=("C", "W")))
+    for start in range(0, len(chosen), CHUNK):
+        pixels = torch.from_numpy(np.require(samples.intensities[chosen[start : start + CHUNK]], requirements=("C", "W")))
         images = pixels.permute(0, 3, 1, 2).float()
         if size != samples.shape[1:]:
             images = torch.nn.functional.adaptive_avg_pool2d(images, size)
-        values[start : start + chunk] = images.permute(0, 2, 3, 1).flatten(1).numpy()
+        values[start : start + CHUNK] = images.permute(0, 2, 3, 1).flatten(1).numpy()
     return values
 
 

@@ -39,15 +39,14 @@ class Extractor:
     def __call__(self, pixels: np.ndarray, batch: int = 64) -> tuple[Tensor, Tensor | None]:
         """float32 features (n, d) and, if the network has them, logits (n, classes) of uint8 images (n, h, w, c)."""
         features, logits = [], []
-        with torch.inference_mode():
+        with torch.no_grad():
             for start in range(0, len(pixels), batch):
                 images = torch.from_numpy(np.ascontiguousarray(pixels[start : start + batch])).permute(0, 3, 1, 2)
                 images = images.to(self.device).expand(-1, 3, -1, -1)  # grey is replicated, colour passes through
-                outputs = self.network(images)
-                features.append(outputs[0].float().clone())
-                if outputs[1] is not None:
-                    logits.append(outputs[1].float().clone())
-        return torch.cat(features).clone(), torch.cat(logits).clone() if logits else None
+                found, scores = self.network(images)
+                features.append(found.float())
+                logits += [] if scores is None else [scores.float()]
+        return torch.cat(features), torch.cat(logits) if logits else None
 
 
 def extractor(

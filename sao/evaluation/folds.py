@@ -18,7 +18,7 @@ class Fitted(Protocol):
     def score(self, test_x: Any, test_y: Any) -> list[Metric]: ...
 
 
-def fold_of(labels: np.ndarray, folds: int = FOLDS, seed: int = 0) -> np.ndarray:
+def fold_of(labels: np.ndarray, seed: int = 0) -> np.ndarray:
     """The fold (n,) of each sample; every class is spread over the folds as evenly as it can be."""
     classes, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if counts.min() < 2:
@@ -28,18 +28,15 @@ def fold_of(labels: np.ndarray, folds: int = FOLDS, seed: int = 0) -> np.ndarray
         )
     order = np.random.default_rng(seed).permutation(len(codes))
     fold = np.empty(len(codes), dtype=np.int64)
-    fold[by_class(codes, order)[0]] = (
-        np.arange(len(codes)) % folds
-    )  # classes one after the other, each where the one before it ended
+    # Classes one after the other, each where the one before it ended.
+    fold[by_class(codes, order)[0]] = np.arange(len(codes)) % FOLDS
     return fold
 
 
-def cross_validated(
-    fit: Callable[[Any, Any], Fitted], values: Any, labels: np.ndarray, seed: int = 0, folds: int = FOLDS
-) -> list[Metric]:
+def cross_validated(fit: Callable[[Any, Any], Fitted], values: Any, labels: np.ndarray, seed: int = 0) -> list[Metric]:
     """Accuracies of all samples, each by the model that was fitted to the other folds."""
-    fold = fold_of(labels, folds, seed)
-    parts = [(fold != i, fold == i) for i in range(folds) if (fold == i).any()]
+    fold = fold_of(labels, seed)
+    parts = [(fold != i, fold == i) for i in range(FOLDS) if (fold == i).any()]
     found = [fit(values[rest], labels[rest]).score(values[scored], labels[scored]) for rest, scored in parts]
     pooled = []
     for metrics in zip(*found, strict=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import repeat
 
 from sao.evaluation.result import Metric, as_grid
 
@@ -13,7 +14,7 @@ def table(
     lines = ["<table>"]
     if header is not None:
         lines.append("<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in header) + "</tr>")
-    for row, hints in zip(rows, titles or _without_end(), strict=False):
+    for row, hints in zip(rows, titles or repeat(()), strict=False):
         cells = zip(row, [*hints, *[""] * len(row)], strict=False)
         lines.append("<tr>" + "".join(f"<td{_title(hint)}>{escape(cell)}</td>" for cell, hint in cells) + "</tr>")
     return "\n".join([*lines, "</table>"])
@@ -34,8 +35,3 @@ def metric_table(metrics: Sequence[Metric], below: str = "") -> str:
 
 def _title(hint: str) -> str:
     return f' title="{escape(hint)}"' if hint else ""
-
-
-def _without_end():
-    while True:
-        yield ()

@@ -17,6 +17,7 @@ from sao.errors import InputError
 from sao.evaluation.budget import check_time
 from sao.evaluation.inputs import feature_matrix, label_codes, same_width, unit_rows
 from sao.evaluation.kmeans import best_kmeans, starts_for
+from sao.evaluation.neighbours import nearest_with_products
 from sao.evaluation.partitions import ari, matched_samples, nmi
 from sao.evaluation.result import Metric, accuracy
 
@@ -29,7 +30,6 @@ UMAP_NEIGHBOURS = 20
 RESTARTS = 20  # of the k-means in the new coordinates
 MOST_DIMENSIONS = 256  # a thousand eigenvectors of 5,000 samples took 90 s
 UMAP_DIMENSIONS = 10
-CELLS = 2**24  # cosines in flight
 MOST_CLUSTERS = 30  # that are looked at when the number is to be proposed
 CLEAR = 2.0  # times the second largest drop
 
@@ -206,26 +206,12 @@ def neighbour_graph(features: Tensor) -> "csr_matrix":
 
     n = len(features)
     count = min(NEIGHBOURS, n - 1)
-    neighbours, distances = _nearest(unit_rows(features), count)
-    weights = _weights(distances)
+    units = unit_rows(features)
+    neighbours, cosines = nearest_with_products(units, units, count, own=True)
+    weights = _weights((2 - 2 * cosines.double()).clamp_min(0).sqrt().cpu().numpy())
     rows = np.repeat(np.arange(n), count)
-    graph = csr_matrix((weights.ravel(), (rows, neighbours.ravel())), shape=(n, n))
+    graph = csr_matrix((weights.ravel(), (rows, neighbours.cpu().numpy().ravel())), shape=(n, n))
     return (graph + graph.T - graph.multiply(graph.T)).tocsr()
-
-
-def _nearest(units: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Places and distances of each row's nearest others, (n, count) each."""
-    places, cosines = [], []
-    for first in range(0, len(units), rows := max(1, CELLS // len(units))):
-        part = units[first : first + rows]
-        products = part @ units.mT
-        own = torch.arange(len(part))
-        products[own, own + first] = -torch.inf
-        found = products.topk(count, dim=1)
-        places.append(found.indices)
-        cosines.append(found.values)
-    distances = (2 - 2 * torch.cat(cosines).double()).clamp_min(0).sqrt()
-    return torch.cat(places).cpu().numpy(), distances.cpu().numpy()
 
 
 def _weights(distances: np.ndarray) -> np.ndarray:
@@ -246,8 +232,7 @@ def _umap_clusters(features: Tensor, k: int, seed: int) -> Tensor:
 
     from sklearn.cluster import KMeans
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a seeded run says that it uses one thread
+    with warnings.catch_warnings(action="ignore"):  # a seeded run says that it uses one thread
         from umap import UMAP  # pyright: ignore[reportMissingImports]
 
         count = min(UMAP_NEIGHBOURS, len(features) - 1)

@@ -65,18 +65,26 @@ def majority(neighbours: Tensor, classes: int) -> Tensor:
 
 def nearest(queries: Tensor, keys: Tensor, k: int, chunk: int = 4096) -> Tensor:
     """Indices (queries, k) of the keys with the greatest dot product, best first; memory is bounded by chunk²."""
+    return nearest_with_products(queries, keys, k, chunk)[0]
+
+
+def nearest_with_products(queries: Tensor, keys: Tensor, k: int, chunk: int = 4096, own: bool = False) -> tuple[Tensor, Tensor]:
+    """The same, and these products. With `own` the queries are the keys, and none of them finds itself."""
     found = []
-    for part in queries.split(chunk):
+    for first in range(0, len(queries), chunk):
         check_time()
+        part = queries[first : first + chunk]
         scores = part.new_empty(len(part), 0)
         indices = torch.empty(len(part), 0, dtype=torch.long, device=part.device)
         for start in range(0, len(keys), chunk):
             block = part @ keys[start : start + chunk].mT
+            if own and start == first:
+                block.fill_diagonal_(-torch.inf)
             best = block.topk(min(k, block.shape[1]), dim=1)
             scores, indices = torch.cat([scores, best.values], 1), torch.cat([indices, best.indices + start], 1)
             kept = scores.topk(min(k, scores.shape[1]), dim=1)
             scores, indices = kept.values, indices.gather(1, kept.indices)
         if bool(scores.isnan().any()):  # torch takes it for the greatest
             raise InputError("queries or keys hold NaN, which is nearest to nothing: look for a diverged network")
-        found.append(indices)
-    return torch.cat(found)
+        found.append((indices, scores))
+    return torch.cat([indices for indices, _ in found]), torch.cat([scores for _, scores in found])

@@ -1,6 +1,5 @@
 """How the clusters that a method made itself agree with the labels, beside what any clusters of their sizes would score."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,19 @@ def swapped_purity(clusters: Any, labels: Any) -> float:
 
 def own_clusters(clusters: Any, labels: Any, k: int, seed: int = 0) -> list[Metric]:
     """NMI, purity and swapped purity of clusters (n,) out of k, each with its level of chance in the protocol."""
-    measures = {"nmi": nmi, "purity": purity, "purity_swapped": swapped_purity}
-    return [
-        _with_chance(name, measure, np.asarray(clusters), np.asarray(labels), k, seed) for name, measure in measures.items()
-    ]
+    clusters, labels, found = np.asarray(clusters), np.asarray(labels), []
+    for name, measure in {"nmi": nmi, "purity": purity, "purity_swapped": swapped_purity}.items():
+        draws = np.random.default_rng(seed)
+        protocol = {
+            "chance": float(np.mean([measure(clusters, draws.permutation(labels)) for _ in range(SHUFFLES)])),
+            "chance_is": f"mean over {SHUFFLES} shuffles of the labels",
+            "clusters_by": "the method itself",
+            "k": k,
+            "classes": len(np.unique(labels)),
+            "n_test": len(labels),
+        }
+        found.append(Metric(name, measure(clusters, labels), None, protocol))
+    return found
 
 
 def kmeans_clusters(features: Any, labels: Any, k: int, repeats: int = 20, seed: int = 0) -> list[Metric]:
@@ -41,19 +49,3 @@ def kmeans_clusters(features: Any, labels: Any, k: int, repeats: int = 20, seed:
         first = metrics[0]
         found.append(Metric(first.name, float(np.mean(values)), float(np.std(values)), {**first.protocol, **facts}))
     return found
-
-
-def _with_chance(
-    name: str, measure: Callable[[Any, Any], float], clusters: np.ndarray, labels: np.ndarray, k: int, seed: int
-) -> Metric:
-    draws = np.random.default_rng(seed)
-    chance = float(np.mean([measure(clusters, draws.permutation(labels)) for _ in range(SHUFFLES)]))
-    protocol = {
-        "chance": chance,
-        "chance_is": f"mean over {SHUFFLES} shuffles of the labels",
-        "clusters_by": "the method itself",
-        "k": k,
-        "classes": len(np.unique(labels)),
-        "n_test": len(labels),
-    }
-    return Metric(name, measure(clusters, labels), None, protocol)

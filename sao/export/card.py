@@ -55,15 +55,24 @@ TASK = "image-feature-extraction"
 
 def card_of(run: Run, model: Model, config: Config, licence: str) -> str:
     """Front matter and sections, in Markdown."""
-    metrics, title = _metrics(run, model.step), _title(model, config)
+    metrics, images = _metrics(run, model.step), len(model.facts.shape) == 3
+    title = f"{printable(config.method.name)} on {printable(model.facts.name)}, {_shape(model)}"
     front = yaml.safe_dump(_front_matter(model, config, licence, metrics, title), sort_keys=False, allow_unicode=True)
+    given = "a folder of images, a list of pictures, or an array" if images else "a table, or an array (n, columns)"
     sections = {
-        "Intended use": _intended_use(config, is_images=len(model.facts.shape) == 3),
+        "Intended use": _intended_use(config, "images" if images else "rows"),
         "Training data": _training_data(model, config),
         "Training": _training(model, config),
         "Metrics": _table(metrics),
         "Limits": _limits(model),
-        "How to load it": _how_to_load(len(model.facts.shape) == 3),
+        "How to load it": [
+            "```python",
+            "import sao",
+            "",
+            'model = sao.load("FOLDER")  # this folder; of the Hugging Face Hub: sao.load("hf:OWNER/NAME")',
+            f"features = model.embed(data)  # {given}",
+            "```",
+        ],
         "Licence": [f"- licence of the weights: {printable(licence)}"],
     }
     lines = [
@@ -124,10 +133,6 @@ def _result(model: Model, config: Config, metrics: dict[str, dict]) -> dict[str,
 # --- sections ------------------------------------------------------------------------------------------------------------
 
 
-def _title(model: Model, config: Config) -> str:
-    return f"{printable(config.method.name)} on {printable(model.facts.name)}, {_shape(model)}"
-
-
 def _shape(model: Model) -> str:
     return "x".join(map(str, model.facts.shape))
 
@@ -136,8 +141,7 @@ def _sees_labels(model: Model) -> bool:
     return model.method_for("backbone").needs_labels
 
 
-def _intended_use(config: Config, is_images: bool) -> list[str]:
-    kind = "images" if is_images else "rows"
+def _intended_use(config: Config, kind: str) -> list[str]:
     lines = [
         f"Features of {kind} like those that it was trained on: to search, to cluster, to find duplicates and odd ones, and as "
         "input of a classifier that you fit to your own labels. It is no classifier by itself.",
@@ -220,18 +224,6 @@ def _limits(model: Model) -> list[str]:
         _, height, width = model.facts.shape
         lines.insert(1, f"- It sees images of {width}x{height} pixels: what is too small to see at that size is lost to it.")
     return lines
-
-
-def _how_to_load(is_images: bool) -> list[str]:
-    given = "a folder of images, a list of pictures, or an array" if is_images else "a table, or an array (n, columns)"
-    return [
-        "```python",
-        "import sao",
-        "",
-        'model = sao.load("FOLDER")  # this folder; of the Hugging Face Hub: sao.load("hf:OWNER/NAME")',
-        f"features = model.embed(data)  # {given}",
-        "```",
-    ]
 
 
 # --- what it was made by -------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 import numpy as np
+import torch
+from torch import nn
 
 from sao.core.agreement import difference
 from sao.errors import InputError
@@ -13,12 +15,20 @@ PREPARED = 0.05  # the same where images are prepared in the graph: Pillow round
 ROUNDED = 1e-3  # share of pixels that may be rounded the other way
 BATCHES = (1, 2, 5, 7)  # lengths that are tried beside the whole: a graph may have kept the one that it was traced with
 
+Run = Callable[[np.ndarray], np.ndarray]  # what a written file computes
+Inputs = np.ndarray | list[np.ndarray]  # a list where they are of several sizes
 
-def check(whole: Whole, run: Callable[[np.ndarray], np.ndarray], inputs: np.ndarray | list[np.ndarray]) -> float:
-    """The largest difference, as a share of the largest value; too large a one is an error.
 
-    A list holds inputs of several sizes.
-    """
+def run_of(module: nn.Module) -> Run:
+    @torch.no_grad()
+    def run(x: np.ndarray) -> np.ndarray:
+        return module(torch.from_numpy(x)).numpy()
+
+    return run
+
+
+def check(whole: Whole, run: Run, inputs: Inputs) -> float:
+    """The largest difference, as a share of the largest value; too large a one is an error."""
     several = inputs if isinstance(inputs, list) else [inputs]
     expected = [whole.expected(one) for one in several]
     worst = 0.0

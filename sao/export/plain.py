@@ -6,13 +6,11 @@ computes, line by line, under the names of the weights.
 
 import math
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, fx
@@ -22,7 +20,7 @@ from torch.export.graph_signature import InputKind
 from sao.core.agreement import difference
 from sao.data.dataset import PixelRange
 from sao.errors import InputError
-from sao.export.check import TOLERANCE
+from sao.export.check import TOLERANCE, Run, run_of
 from sao.export.plain_source import FOR_DEEP_IMAGES, FOR_GENERATOR, FOR_IMAGES, FOR_ROWS, HEAD, TAIL
 from sao.export.whole import OfImages, Scale, ToImages, Whole
 from sao.networks.base import Encoder
@@ -32,11 +30,12 @@ from sao.networks.vit import VisionTransformer
 POOLS = ("aten.mean.dim", "aten.sum.dim_IntList", "aten.select.int", "aten.flatten.using_ints")  # the last step of encoders
 
 
-def write_folder(folder: Path, whole: Whole, program: ExportedProgram, description: str) -> Callable[[np.ndarray], np.ndarray]:
+def write_folder(folder: Path, whole: Whole, program: ExportedProgram, description: str) -> Run:
     """weights.safetensors and encoder.py, or generator.py; what runs them."""
-    names = _names(program)
-    tensors = {plain: _value(program, name).detach().contiguous().clone() for name, plain in names.items()}
-    buffers = sorted(plain for name, plain in names.items() if not _is_parameter(program, name))
+    lifted, values = _lifted(program), {**program.constants, **program.state_dict}
+    names = _names(program, lifted)
+    tensors = {plain: values[lifted[name][0]].detach().contiguous().clone() for name, plain in names.items()}
+    buffers = sorted(plain for name, plain in names.items() if lifted[name][1] != InputKind.PARAMETER)
     scale = next((module for module in whole.module.modules() if isinstance(module, Scale)), None)
     if scale is not None:
         tensors |= {f"scale_{name}": value for name, value in scale.named_buffers()}
@@ -47,12 +46,7 @@ def write_folder(folder: Path, whole: Whole, program: ExportedProgram, descripti
     module = _imported(path)
     if maps:
         _check_maps(whole, module, maps)
-
-    @torch.no_grad()
-    def run(x: np.ndarray) -> np.ndarray:
-        return module(torch.from_numpy(x)).numpy()
-
-    return run
+    return run_of(module)
 
 
 def _imported(path: Path) -> torch.nn.Module:
@@ -75,26 +69,15 @@ def _lifted(program: ExportedProgram) -> dict[str, tuple[str, InputKind]]:
     return found
 
 
-def _names(program: ExportedProgram) -> dict[str, str]:
+def _names(program: ExportedProgram, lifted: dict[str, tuple[str, InputKind]]) -> dict[str, str]:
     """Names in the graph, of tensors that are used, and in the file: without the path to the network that all of them share."""
     used = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
-    targets = {name: target.split(".") for name, (target, _) in _lifted(program).items() if name in used}
+    targets = {name: target.split(".") for name, (target, _) in lifted.items() if name in used}
     paths = [path for path in targets.values() if len(path) > 1]
     shared = 0
     while paths and all(len(path) > shared + 1 and path[shared] == paths[0][shared] for path in paths):
         shared += 1
     return {name: ".".join(path[shared:] if len(path) > shared else path) for name, path in targets.items()}
-
-
-def _value(program: ExportedProgram, name: str) -> Tensor:
-    target = _lifted(program)[name][0]
-    value = program.state_dict[target] if target in program.state_dict else program.constants[target]
-    assert isinstance(value, Tensor)
-    return value
-
-
-def _is_parameter(program: ExportedProgram, name: str) -> bool:
-    return _lifted(program)[name][1] == InputKind.PARAMETER
 
 
 # --- maps on the way -----------------------------------------------------------------------------------------------------

@@ -39,23 +39,18 @@ def write_copy(
     folder: Path, partial: PartialMethod, config: Config, facts: DataFacts, step: int, half: bool, card: str
 ) -> list[Use]:
     """A folder that `sao.load` opens; returns what it can be used for."""
-    kept: list[Use] = []
-    names: set[str] = set()
     uses: list[Use] = ["backbone", "embedding"]
     if partial.outline is not None and partial.outline.has_layers:
         uses.append("layers")
     if config.method.generates:
         uses.append("decode")
-    for use in uses:
-        needed = partial.names_for(use)
-        if needed is not None:
-            kept.append(use)
-            names |= needed
+    kept: dict[Use, set[str]] = {use: needed for use in uses if (needed := partial.names_for(use)) is not None}
     if "backbone" not in kept:
         raise InputError(f"a {config.method.name} run needs more than its checkpoint holds, so it cannot be shipped")
+    names = sorted(set().union(*kept.values()))
     write_text(folder / MARK, json.dumps({"sao": __version__, "format": FORMAT, "copy": True}) + "\n")
     write_text(folder / FACTS, facts.as_text())
     configuration.save(config, folder / CONFIG)
     write_text(folder / CARD, card)
-    checkpoint.save_some(folder / "checkpoints", checkpoint.some_tensors(partial.path, sorted(names)), step, kept, half)
-    return kept
+    checkpoint.save_some(folder / "checkpoints", checkpoint.some_tensors(partial.path, names), step, list(kept), half)
+    return list(kept)

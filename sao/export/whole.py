@@ -51,21 +51,20 @@ def whole_encoder(model: Model, feature: FeatureName = "backbone", any_size: boo
     Images of 16 bits are float32 in the units of the data. With `any_size` images of any height and width: they are prepared
     inside the graph.
     """
-    network = _portable_network(model.method_for(feature), feature)
+    network, shape = _portable_network(model.method_for(feature), feature), model.facts.shape
     if any_size:
         return _of_any_size(model, network, feature)
-    if len(model.facts.shape) == 3:
-        channels, height, width = model.facts.shape
+    if len(shape) == 3:
+        channels, height, width = shape
         kind = torch.uint8 if model.pixel_range is None else torch.float32
         module, example = OfImages(network, model.pixel_range), torch.zeros(EXAMPLES, height, width, channels, dtype=kind)
+        inputs, said = "images", preparation(model.config, shape, model.pixel_range)
     else:
         standardiser = _standardiser(model)
-        columns = model.facts.shape[0] if standardiser is None else standardiser.width
+        columns = shape[0] if standardiser is None else standardiser.width
         module, example = OfRows(network, standardiser), torch.zeros(EXAMPLES, columns, dtype=torch.float64)
-    inputs = "images" if len(model.facts.shape) == 3 else "rows"
-    said = preparation(model.config, model.facts.shape, model.pixel_range) if len(model.facts.shape) == 3 else ""
-    expected = _expected(model, feature)
-    return Whole(module.eval(), example, expected, inputs, "features", "encoder", preparation=said)
+        inputs, said = "rows", ""
+    return Whole(module.eval(), example, _expected(model, feature), inputs, "features", "encoder", preparation=said)
 
 
 def _expected(model: Model, feature: FeatureName) -> Callable[[np.ndarray], np.ndarray]:
@@ -102,8 +101,10 @@ def whole_generator(model: Model) -> Whole:
     """Latents (n, *latent_shape) as float32 → uint8 images (n, h, w, c), or rows in their original units."""
     example = torch.zeros(EXAMPLES, *model.latent_shape)
     network = _portable_network(model.method_for("decode"), "decode")
-    module = ToImages(network, model.pixel_range) if len(model.facts.shape) == 3 else ToRows(network, _standardiser(model))
-    output = "images" if len(model.facts.shape) == 3 else "rows"
+    if len(model.facts.shape) == 3:
+        module, output = ToImages(network, model.pixel_range), "images"
+    else:
+        module, output = ToRows(network, _standardiser(model)), "rows"
     return Whole(module.eval(), example, lambda z: model.decode(torch.from_numpy(z)), "latents", output, "generator")
 
 

@@ -13,7 +13,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from sao.errors import InputError
-from sao.export.check import check
+from sao.export.check import Inputs, Run, check, run_of
 from sao.export.plain import write_folder
 from sao.export.whole import Whole
 from sao.networks.cpu import portable
@@ -23,9 +23,6 @@ ENDINGS = {".onnx": "ONNX", ".pt2": "a torch.export program", "": "a folder of p
 PLAIN_FILES = r"weights\.safetensors|encoder\.py|generator\.py"  # of a folder of plain PyTorch
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 OPSET = 20
-
-Run = Callable[[np.ndarray], np.ndarray]  # what a written file computes
-Inputs = np.ndarray | list[np.ndarray]  # a list where they are of several sizes
 
 
 def check_can_write(target: Path, any_size: bool = False) -> None:
@@ -63,25 +60,19 @@ def program_of(module: torch.nn.Module, example: torch.Tensor, free_axes: Sequen
 
 
 def _write_file(
-    target: Path,
-    whole: Whole,
-    inputs: Inputs,
-    save: Callable[[Path, Whole], None],
-    opened: Callable[[Path], Run],
+    target: Path, whole: Whole, inputs: Inputs, save: Callable[[Path, Whole], None], opened: Callable[[Path], Run]
 ) -> tuple[float, Run]:
     with written(target) as temporary:
         _explained(whole, lambda: save(temporary, whole))
         run = opened(temporary)
-        difference = check(whole, run, inputs)
-    return difference, run
+        return check(whole, run, inputs), run
 
 
 def _write_folder(target: Path, whole: Whole, inputs: Inputs, description: str, overwrite: bool) -> tuple[float, Run]:
     with written_folder(target, replace=overwrite) as temporary:
         program = _explained(whole, lambda: program_of(whole.network, _network_example(whole)))
         run = write_folder(temporary, whole, program, description)
-        difference = check(whole, run, inputs)
-    return difference, run
+        return check(whole, run, inputs), run
 
 
 def _network_example(whole: Whole) -> torch.Tensor:
@@ -122,13 +113,7 @@ def _save_program(path: Path, whole: Whole) -> None:
 
 
 def open_program(path: Path) -> Run:
-    module = torch.export.load(path).module()
-
-    @torch.no_grad()
-    def run(x: np.ndarray) -> np.ndarray:
-        return module(torch.from_numpy(x)).numpy()
-
-    return run
+    return run_of(torch.export.load(path).module())
 
 
 def _explained(whole: Whole, function: Callable):
@@ -148,8 +133,7 @@ def _quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(before)

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -37,26 +37,19 @@ Progress = Callable[[str], None]
 class Limits:
     """How much is looked at: samples on the page, of these so many placed by t-SNE or UMAP, generated ones.
 
-    `seconds` are for drawing those and for Jacobian norms, each.
+    `seconds` are for drawing those and for Jacobian norms, each. By default as much as a person waits for.
     """
 
-    points: int
-    placed: int
-    generated: int
-    seconds: float
+    points: int = MOST_POINTS
+    placed: int = 5000
+    generated: int = 512
+    seconds: float = 15.0
     clusters: int | None = None  # None: as many as classes
     umap: bool = False
     channels: tuple[int, ...] | None = None  # that are shown, from 0; None: the first three
 
 
-AT_END = Limits(points=MOST_POINTS, placed=2000, generated=256, seconds=5.0)  # a short training must not wait for its report
-
-
-def asked_limits(
-    points: int = MOST_POINTS, clusters: int | None = None, umap: bool = False, channels: tuple[int, ...] | None = None
-) -> Limits:
-    """Of `sao report`, which a person waits for."""
-    return Limits(points, placed=5000, generated=512, seconds=15.0, clusters=clusters, umap=umap, channels=channels)
+AT_END = Limits(placed=2000, generated=256, seconds=5.0)  # a short training must not wait for its report
 
 
 @dataclass(frozen=True)
@@ -82,19 +75,38 @@ class Explored:
     cost: str
 
 
+@dataclass(frozen=True)
+class _Making:
+    """A page while it is made: where it will lie, how many runs share its size, and who is told what is done."""
+
+    target: Path
+    runs: int
+    limits: Limits
+    say: Progress
+    sheets: Sheets = field(default_factory=Sheets)
+
+    def room(self, samples: int) -> int:
+        """Bytes for the thumbnails of so many samples."""
+        return budget(samples * self.runs) // self.runs
+
+    def write(self, runs: list[dict[str, Any]], tested: list[dict[str, Any]], title: str) -> None:
+        self.say("writing the page")
+        data = {"sao": __version__, "runs": runs, "sheets": self.sheets.found, "tested": tested}
+        write_text(self.target, page(data, title), errors="backslashreplace")
+
+
 def write_report(target: Path, runs: Sequence[Shown], limits: Limits, say: Progress) -> None:
-    room, sheets = _Room(target, len(runs)), Sheets()
+    making = _Making(target, len(runs), limits, say)
     collected, points = [], []
     for shown in runs:
-        found, known = _collected(shown, sheets, room, limits, _prefixed(say, shown, runs))
+        say_of = say if len(runs) == 1 else lambda stage, name=shown.name: say(f"{stage} of {name}")
+        found, known = _collected(shown, replace(making, say=say_of))
         collected.append(found)
         points.append(known)
     say("runs against each other")
     measured = [_scored(one) for one in points] if len(runs) > 1 else []
     tested = [paired_test(measured[0], other) for other in measured[1:]]
-    say("writing the page")
-    title = " · ".join(shown.name for shown in runs) + " – sao report"
-    _write(target, {"runs": collected, "sheets": sheets.found, "tested": tested}, title)
+    making.write(collected, tested, " · ".join(shown.name for shown in runs) + " – sao report")
 
 
 def _scored(points: Points | None) -> Scored | None:
@@ -106,18 +118,17 @@ def _scored(points: Points | None) -> Scored | None:
 
 def write_exploration(target: Path, explored: Explored, limits: Limits, say: Progress) -> dict[str, Any]:
     """The page of a folder; what is on it, for who wants to say it in words."""
-    sheets = Sheets()
     say("groups, neighbours and odd ones")
     gallery = explored.gallery
     points, _ = points_of(gallery, explored.features, limits.clusters or groups_for(len(gallery)), seed=0)
+    making = _Making(target, 1, limits, say)
     found = {
         "name": explored.name,
         "said": list(explored.said),
         "train": {"command": explored.train, "cost": explored.cost},
-        **_of_points(points, None, None, explored.originals, sheets, _Room(target, 1), limits, say),
+        **_of_points(points, None, None, explored.originals, making),
     }
-    say("writing the page")
-    _write(target, {"runs": [found], "sheets": sheets.found, "tested": []}, f"{explored.name} – sao explore")
+    making.write([found], [], f"{explored.name} – sao explore")
     return found
 
 
@@ -126,32 +137,11 @@ def groups_for(samples: int) -> int:
     return max(2, min(20, round(np.sqrt(samples) / 2.5)))
 
 
-@dataclass(frozen=True)
-class _Room:
-    """Where the page will lie, and how many runs share its size."""
-
-    target: Path
-    runs: int
-
-    def bytes_for(self, samples: int) -> int:
-        return budget(samples * self.runs) // self.runs
-
-
-def _write(target: Path, data: dict[str, Any], title: str) -> None:
-    write_text(target, page({"sao": __version__, **data}, title), errors="backslashreplace")
-
-
-def _prefixed(say: Progress, shown: Shown, runs: Sequence[Shown]) -> Progress:
-    return say if len(runs) == 1 else lambda stage: say(f"{stage} of {shown.name}")
-
-
-def _collected(
-    shown: Shown, sheets: Sheets, room: _Room, limits: Limits, say: Progress
-) -> tuple[dict[str, Any], Points | None]:
+def _collected(shown: Shown, making: _Making) -> tuple[dict[str, Any], Points | None]:
     run, model = shown.run, shown.model
-    rows = history.rows_of(run)
+    rows = run.rows_after(-1)
     held_out = None if shown.dataset is None else len(shown.dataset.test)
-    say("metrics and curves")
+    making.say("metrics and curves")
     measured = history.metrics(run, model.step)
     found = {
         "name": shown.name,
@@ -162,58 +152,49 @@ def _collected(
         "metrics": measured,
         "curves": history.curves(rows),
         "pictures": history.pictures(run),
-        "config": history.flat(model.config.model_dump(mode="json")),
+        "config": history.options(model.config),
         "map": None,
     }
     if shown.dataset is None:
         return found, None
-    more, points = _of_data(shown, shown.dataset, sheets, room, limits, say)
+    more, points = _of_data(shown, shown.dataset, making)
     return found | more, points
 
 
-def _of_data(
-    shown: Shown, dataset: Dataset, sheets: Sheets, room: _Room, limits: Limits, say: Progress
-) -> tuple[dict[str, Any], Points]:
-    model, seed = shown.model, shown.model.config.seed
-    say("features and groups")
+def _of_data(shown: Shown, dataset: Dataset, making: _Making) -> tuple[dict[str, Any], Points]:
+    model, seed, limits = shown.model, shown.model.config.seed, making.limits
+    making.say("features and groups")
     gallery = Gallery.of(dataset, limits.points, seed)
     k = limits.clusters or model.facts.classes or CLUSTERS_WITHOUT_LABELS
     features = gallery.features(model.method.representation(model.usual_feature), model.device)
     points, centres = points_of(gallery, features, k, seed)
-    say("generated samples")
+    making.say("generated samples")
     drawn = generated_points(model, points, centres, min(limits.generated, len(gallery)), limits.seconds, seed)
-    say("Jacobian norms")
+    making.say("Jacobian norms")
     norms = jacobian_norms(model, gallery, limits.seconds, seed)
     originals = None
     if isinstance(gallery.parts[0], Images) and model.config.data.source != IN_MEMORY:  # which has no files
         config = shown.run.with_data_found(model.config)
         originals = Originals.of(config.data.source, config.data.fit)
-    return _of_points(points, drawn, norms, originals, sheets, room, limits, say), points
+    return _of_points(points, drawn, norms, originals, making), points
 
 
 def _of_points(
-    points: Points,
-    drawn: Generated | None,
-    norms: np.ndarray | None,
-    originals: Originals | None,
-    sheets: Sheets,
-    room: _Room,
-    limits: Limits,
-    say: Progress,
+    points: Points, drawn: Generated | None, norms: np.ndarray | None, originals: Originals | None, making: _Making
 ) -> dict[str, Any]:
-    say("layout of the map")
-    gallery = points.gallery
+    making.say("layout of the map")
+    gallery, limits = points.gallery, making.limits
     features = points.directions if drawn is None else np.concatenate([points.directions, drawn.directions])
     positions, by = layout(features, umap=limits.umap, most=limits.placed)
     places = placed(positions)
-    say("thumbnails")
+    making.say("thumbnails")
     n = len(gallery)
-    side = side_for(n, room.bytes_for(n))
+    side = side_for(n, making.room(n))
     files = None
     if originals is not None and limits.channels is None and gallery.plain:
         files = originals.read(gallery.names, min(side, originals.largest_side(gallery.names)))
-    sheet = _sheet(gallery, files, side, sheets, room.bytes_for(n), limits.channels)
-    say("duplicates")
+    sheet = _sheet(gallery, files, side, making)
+    making.say("duplicates")
     copies = duplicates(gallery, points.features, files, limits.channels)
     return {
         "map": {
@@ -223,7 +204,7 @@ def _of_points(
             "places": packed(places[:n]),
             "clearances": packed(clearances(places[:n])),
             "names": gallery.names,
-            "links": None if originals is None else _shortened(originals.links(gallery.names, room.target), gallery.names),
+            "links": None if originals is None else _shortened(originals.links(gallery.names, making.target), gallery.names),
             "held_out": None if gallery.held_out is None else packed(np.packbits(gallery.held_out, bitorder="little")),
             "labels": None if gallery.labels is None else packed(gallery.labels.astype(np.uint16)),
             "classes": gallery.classes,
@@ -232,7 +213,7 @@ def _of_points(
             "neighbours": packed(points.neighbours.astype(np.uint16)),
             "similarities": packed((points.similarities.clip(-1, 1) * 127).round().astype(np.int8)),
             "sheet": sheet,
-            "generated": None if drawn is None else _generated(drawn, places, n, sheets, limits.channels),
+            "generated": None if drawn is None else _generated(drawn, places, n, making),
         },
         "groups": described_groups(points, drawn),
         "odd": _odd_ones(points),
@@ -241,22 +222,19 @@ def _of_points(
     }
 
 
-def _sheet(
-    gallery: Gallery, files: Files | None, side: int, sheets: Sheets, room: int, channels: tuple[int, ...] | None
-) -> str | None:
+def _sheet(gallery: Gallery, files: Files | None, side: int, making: _Making) -> str | None:
     """Thumbnails of the files themselves, where they are plain pictures: a network's inputs are too small to look at."""
-    pixels = gallery.pixels
+    pixels, channels = gallery.pixels, making.limits.channels
     if pixels is None:
         return None
     if files is not None:
-        return sheets.add(files.tiles, room)
-    tiles = shrunk(lambda some: as_shown(pixels[some], channels), len(pixels), pixels.shape[1:3], side)
-    return sheets.add(tiles, room)
+        tiles = files.tiles
+    else:
+        tiles = shrunk(lambda some: as_shown(pixels[some], channels), len(pixels), pixels.shape[1:3], side)
+    return making.sheets.add(tiles, making.room(len(gallery)))
 
 
-def _generated(
-    drawn: Generated, places: np.ndarray, n: int, sheets: Sheets, channels: tuple[int, ...] | None
-) -> dict[str, Any]:
+def _generated(drawn: Generated, places: np.ndarray, n: int, making: _Making) -> dict[str, Any]:
     images = drawn.samples if isinstance(drawn.samples, Images) else None
     return {
         "count": len(drawn.samples),
@@ -264,7 +242,7 @@ def _generated(
         "clearances": packed(clearances(places[n:], places[:n])),
         "groups": packed(drawn.closeness.argmax(axis=1).astype(np.uint16)),
         "neighbours": packed(drawn.neighbours.astype(np.uint16)),
-        "sheet": None if images is None else sheets.add(tiles_of(images, np.arange(len(images)), 64, channels)),
+        "sheet": None if images is None else making.sheets.add(tiles_of(images, 64, making.limits.channels)),
     }
 
 

@@ -66,7 +66,7 @@ class Gallery:
     def labels(self) -> np.ndarray | None:
         if any(part.labels is None for part in self.parts):
             return None
-        return np.concatenate([part.labels[rows] for part, rows in zip(self.parts, self.rows, strict=True)])  # pyright: ignore
+        return self.each(lambda part, rows: part.labels[rows])  # pyright: ignore
 
     @property
     def classes(self) -> list[str] | None:
@@ -90,24 +90,21 @@ class Gallery:
         return usual and not any(SLICE in name for name in self.names)
 
     def features(self, function: Function, device: torch.device) -> np.ndarray:
-        return np.concatenate([extract(function, part, device, rows=rows) for part, rows in self._both()])
+        return self.each(lambda part, rows: extract(function, part, device, rows=rows))
 
     def each(self, function: Callable[[Samples, np.ndarray], np.ndarray]) -> np.ndarray:
         """What a function makes of the rows of each part, as one array."""
-        return np.concatenate([function(part, rows) for part, rows in self._both()])
+        return np.concatenate([function(part, rows) for part, rows in zip(self.parts, self.rows, strict=True)])
 
     def inputs(self, places: np.ndarray) -> torch.Tensor:
         """Network inputs of samples by their places in the gallery, which must ascend."""
-        starts = np.cumsum([0, *(len(rows) for rows in self.rows)])
-        found = []
-        for start, (part, rows) in zip(starts, self._both(), strict=False):
+        found, start = [], 0
+        for part, rows in zip(self.parts, self.rows, strict=True):
             own = places[(places >= start) & (places < start + len(rows))] - start
             if len(own):
                 found.append(part.inputs(rows[own]))
+            start += len(rows)
         return torch.cat(found)
-
-    def _both(self) -> Iterator[tuple[Samples, np.ndarray]]:
-        return zip(self.parts, self.rows, strict=True)
 
 
 class JoinedPixels:
@@ -194,16 +191,15 @@ class Originals:
         if not isinstance(self._source, Folder | PathList):
             return None
         paths, start = list(self._source.load()), os.path.realpath(page.parent)
-        found: list[str | None] = []
-        for name in names:
+
+        def link(name: str) -> str | None:
             index = self._of_name.get(name, self._of_name.get(name.rpartition(SLICE)[0]))
             path = None if index is None else paths[index]
-            if isinstance(path, str):
-                relative = os.path.relpath(path, start).replace(os.sep, "/")
-                found.append(quote(os.fsencode(f"./{relative}"), safe="/"))
-            else:
-                found.append(None)
-        return found
+            if not isinstance(path, str):
+                return None
+            return quote(os.fsencode("./" + os.path.relpath(path, start).replace(os.sep, "/")), safe="/")
+
+        return list(map(link, names))
 
 
 @dataclass(frozen=True, eq=False)

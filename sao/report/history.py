@@ -20,13 +20,12 @@ from sao.training.run_folder import Run
 MOST_POINTS = 400  # of a curve
 MOST_PICTURES, PICTURE_BYTES = 24, 350_000
 DIAGNOSTICS = ("gradient_norm", "jacobian_norm", "embedding_norm", "logdet_real", "logdet_fake")
-METRIC_WORDS = {
+METRIC_WORDS = {  # of a metric that is called otherwise than its name with spaces
     "svm": "linear SVM",
     "kmeans": "k-means",
     "kmeans_best": "k-means, best run",
     "kmeans_strict": "k-means, strict",
     "nmi": "NMI",
-    "purity": "purity",
     "ari": "ARI",
     "manifold": "manifold clusters",
     "manifold_nmi": "manifold NMI",
@@ -36,16 +35,10 @@ METRIC_WORDS = {
     "probe": "linear probe",
     "probe_1pct": "probe, 1 % labels",
     "probe_10pct": "probe, 10 % labels",
-    "effective_rank": "effective rank",
-    "uniformity": "uniformity",
-    "cluster_agreement": "cluster agreement",
     "clusters_agree": "agreement",
-    "memorised": "memorised",
     "is": "Inception Score",
     "fid": "FID",
     "kid": "KID",
-    "precision": "precision",
-    "recall": "recall",
 }
 # Titles of charts of what is measured without labels.
 EVALUATED = {
@@ -78,12 +71,15 @@ def described(
     ]
     if config.train.start_from:
         sentences.append(f"It began with the weights of {config.train.start_from} ({config.train.start_weights}).")
-    labels = "There are no labels." if facts.classes is None else f"It has labels of {facts.classes} classes"
-    if facts.classes is not None:
-        labels += ", which the method learns from." if needs_labels else ", used for evaluation alone."
+    used = "which the method learns from" if needs_labels else "used for evaluation alone"
+    labels = "There are no labels." if facts.classes is None else f"It has labels of {facts.classes} classes, {used}."
     if held_out is not None:
         labels += f" {held_out:,} {kind}s were held out of training."
     return [*sentences, labels]
+
+
+def word_of(metric: str) -> str:
+    return METRIC_WORDS.get(metric, metric.replace("_", " "))
 
 
 def metrics(run: Run, step: int) -> list[dict[str, Any]]:
@@ -96,23 +92,8 @@ def metrics(run: Run, step: int) -> list[dict[str, Any]]:
     words = []
     for row in found.values():
         of, _, name = row["name"].rpartition("/")
-        word = METRIC_WORDS.get(name, name.replace("_", " "))
-        words.append({**row, "of": of or "learnt", "word": word, "key": name, "share": name in LABELLED})
+        words.append({**row, "of": of or "learnt", "word": word_of(name), "key": name, "share": name in LABELLED})
     return words
-
-
-def rows_of(run: Run) -> list[dict[str, Any]]:
-    """Rows of metrics.jsonl; what a kill cut short is left out."""
-    rows = []
-    text = files.read_text(run.metrics, errors="replace", most=None) if run.metrics.exists() else ""
-    for line in text.splitlines():
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            rows.append(row)
-    return rows
 
 
 def curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -150,9 +131,9 @@ def _chart_of(name: str) -> tuple[str | None, str, str]:
         if term.startswith("jacobian_norm_q"):
             return "Jacobian norm σ of held-out samples", f"{int(term[-2:])} %", "band"
         if counted := re.fullmatch(r"(.+)_n(\d+)", term):
-            return f"Accuracy on {counted[2]} held-out samples", METRIC_WORDS.get(counted[1], counted[1]), "lines"
+            return f"Accuracy on {counted[2]} held-out samples", word_of(counted[1]), "lines"
         title = EVALUATED.get(term, f"{term[0].upper()}{term[1:]}".replace("_", " "))
-        return title, METRIC_WORDS.get(term, term.replace("_", " ")), "lines"
+        return title, word_of(term), "lines"
     words = term.replace("_", " ")
     if term.startswith("logdet_"):
         return "Log-determinants", words.removeprefix("logdet "), "lines"
@@ -164,8 +145,13 @@ def _chart_of(name: str) -> tuple[str | None, str, str]:
 def pictures(run: Run) -> list[dict[str, Any]]:
     """Generated samples over time: the same latents at steps from the first to the last."""
     paths = evenly(sorted(run.samples.glob("step-*.png")), MOST_PICTURES)
+
+    def uri(path: Path) -> str:
+        with files.opened(path, inside=run.folder) as file:
+            return picture(file.read())
+
     while True:
-        shown = [{"step": int(path.stem.removeprefix("step-")), "uri": picture(_content(path, run))} for path in paths]
+        shown = [{"step": int(path.stem.removeprefix("step-")), "uri": uri(path)} for path in paths]
         if len(paths) <= 2 or sum(len(one["uri"]) for one in shown) <= PICTURE_BYTES:
             return shown
         paths = evenly(paths, len(paths) // 2)
@@ -184,11 +170,6 @@ def verdict(run: Run, step: int) -> dict[str, Any] | None:
         return None
 
 
-def _content(path: Path, run: Run) -> bytes:
-    with files.opened(path, inside=run.folder) as file:
-        return file.read()
-
-
 def compared(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the verdict rests on: each metric of the learnt features beside the best of what was not learnt."""
     found = [(row["word"], row["protocol"]["compared"]) for row in measured if "compared" in row["protocol"]]
@@ -198,15 +179,10 @@ def compared(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Options by their dotted names, as a person would type them."""
-    found: dict[str, str] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
-    return found
+def options(config: Config) -> dict[str, str]:
+    """By their dotted names, as a person would type them."""
+    named = config.by_name().items()
+    return {name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for name, value in named}
 
 
 def _duration(rows: list[dict]) -> str:

@@ -11,6 +11,8 @@ import torch
 from sao.errors import InputError
 
 COMPONENTS = 50  # of the features that a layout looks at: the rest is noise to it, and time
+ITERATIONS = 500  # of t-SNE
+SEED = 0
 PERPLEXITY = 30  # about how many neighbours each sample is to keep
 FEWEST = 5  # of fewer samples there is no map to draw
 BESIDE = 3  # samples with a place, between which one without is put
@@ -18,9 +20,7 @@ WIDTH, HEIGHT = 65535, 43690  # of the rectangle that places lie in: as wide as 
 MOST_STRETCHED = 1.5  # of one axis, to fill it
 
 
-def layout(
-    features: np.ndarray, seed: int = 0, umap: bool = False, most: int | None = None, iterations: int = 500
-) -> tuple[np.ndarray, str]:
+def layout(features: np.ndarray, umap: bool = False, most: int | None = None) -> tuple[np.ndarray, str]:
     """Positions (n, 2) of features (n, d) by their directions, and the name of what placed them.
 
     Of 2,000 photographs t-SNE kept neighbours better than UMAP (trustworthiness .938 against .901), in less time.
@@ -28,15 +28,15 @@ def layout(
     """
     if len(features) < FEWEST:
         return _padded(features), "the first two numbers"
-    reduced = _reduced(features, seed)
+    reduced = _reduced(features)
     chosen = np.arange(len(reduced))
     if most is not None and most < len(reduced):
-        chosen = np.sort(np.random.default_rng(seed).permutation(len(reduced))[:most])
+        chosen = np.sort(np.random.default_rng(SEED).permutation(len(reduced))[:most])
     positions = np.empty((len(reduced), 2), np.float32)
-    positions[chosen] = _umap(reduced[chosen], seed) if umap else _tsne(reduced[chosen], seed, iterations)
+    positions[chosen] = _umap(reduced[chosen]) if umap else _tsne(reduced[chosen])
     others = np.setdiff1d(np.arange(len(reduced)), chosen)
     if len(others):
-        positions[others] = _between(reduced[others], reduced[chosen], positions[chosen], seed)
+        positions[others] = _between(reduced[others], reduced[chosen], positions[chosen])
     return positions, "UMAP" if umap else "t-SNE"
 
 
@@ -62,10 +62,13 @@ def clearances(places: np.ndarray, others: np.ndarray | None = None) -> np.ndarr
     Places are taken from the freest on, so at any size those with clearance overlap nowhere and leave no room for one more.
     `others` are places that come before all of these.
     """
+    from scipy.spatial import KDTree
+
     x, y = places.astype(np.int32).T.copy()
     distances = np.full(len(x), WIDTH, np.int32)
     if others is not None and len(others):
-        distances = _nearest_square(places, others)
+        # The distance to the nearest of the others, along the axis along which it is greater.
+        distances = KDTree(others).query(places, p=np.inf)[0].astype(np.int32)
     elif len(x):
         distances[np.maximum(np.abs(x - x.mean()), np.abs(y - y.mean())).argmin()] = WIDTH + 1  # the first is in the middle
     found = np.zeros(len(x), np.uint16)
@@ -82,22 +85,15 @@ def clearances(places: np.ndarray, others: np.ndarray | None = None) -> np.ndarr
     return found
 
 
-def _nearest_square(places: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The distance to the nearest of the others, along the axis along which it is greater."""
-    from scipy.spatial import KDTree
-
-    return KDTree(others).query(places, p=np.inf)[0].astype(np.int32)
-
-
-def _reduced(features: np.ndarray, seed: int) -> np.ndarray:
+def _reduced(features: np.ndarray) -> np.ndarray:
     """Unit directions on their leading components. A trace of noise keeps equal samples from being divided by nothing."""
     from sklearn.decomposition import PCA
 
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     directions = (features / np.maximum(lengths, 1e-12)).astype(np.float64)
-    directions += np.random.default_rng(seed).normal(0, 1e-6, directions.shape)
+    directions += np.random.default_rng(SEED).normal(0, 1e-6, directions.shape)
     components = min(COMPONENTS, *directions.shape)
-    reduced = PCA(components, random_state=seed).fit_transform(directions)
+    reduced = PCA(components, random_state=SEED).fit_transform(directions)
     return (reduced / reduced.std()).astype(np.float32)
 
 
@@ -108,28 +104,26 @@ def _padded(values: np.ndarray) -> np.ndarray:
     return flat
 
 
-def _between(rows: np.ndarray, others: np.ndarray, positions: np.ndarray, seed: int) -> np.ndarray:
+def _between(rows: np.ndarray, others: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Near the mean position of the nearest others, and not exactly there, so that rows with the same ones stay apart."""
     table = torch.from_numpy(others)
-    near = torch.cat(
-        [torch.cdist(part, table).topk(BESIDE, largest=False).indices for part in torch.from_numpy(rows).split(1024)]
-    )
+    parts = torch.from_numpy(rows).split(1024)
+    near = torch.cat([torch.cdist(part, table).topk(BESIDE, largest=False).indices for part in parts])
     around = positions[near.numpy()]  # (n, BESIDE, 2)
     spread = np.median(np.ptp(around, axis=1))
     middle = np.median(around, axis=1)  # their mean would lie in the gap where two of them are far apart
-    return middle + np.random.default_rng(seed).normal(0, 0.25 * spread + 1e-6, middle.shape)
+    return middle + np.random.default_rng(SEED).normal(0, 0.25 * spread + 1e-6, middle.shape)
 
 
-def _tsne(reduced: np.ndarray, seed: int, iterations: int) -> np.ndarray:
+def _tsne(reduced: np.ndarray) -> np.ndarray:
     from sklearn.manifold import TSNE
 
     perplexity = min(PERPLEXITY, (len(reduced) - 1) / 3)
     start: Any = _padded(reduced) * 1e-4  # an array, which the annotation of TSNE forgets
-    return TSNE(2, perplexity=perplexity, init=start, max_iter=iterations, random_state=seed).fit_transform(reduced)
+    return TSNE(2, perplexity=perplexity, init=start, max_iter=ITERATIONS, random_state=SEED).fit_transform(reduced)
 
 
-def _umap(reduced: np.ndarray, seed: int) -> np.ndarray:
+def _umap(reduced: np.ndarray) -> np.ndarray:
     umap: Any = importlib.import_module("umap")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a seed keeps it from using several threads
-        return np.asarray(umap.UMAP(n_neighbors=min(15, len(reduced) - 1), random_state=seed).fit_transform(reduced))
+    with warnings.catch_warnings(action="ignore"):  # that a seed keeps it from using several threads
+        return np.asarray(umap.UMAP(n_neighbors=min(15, len(reduced) - 1), random_state=SEED).fit_transform(reduced))

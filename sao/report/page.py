@@ -7,18 +7,9 @@ from importlib import resources
 from typing import Any
 
 SCRIPTS = (
-    "elements.js",
-    "thumbnails.js",
-    "charts.js",
-    "overview.js",
-    "labels.js",
-    "map_view.js",
-    "map_paint.js",
-    "map_cards.js",
-    "map_panel.js",
-    "sections.js",
-    "start.js",
-)
+    "elements", "thumbnails", "charts", "overview", "labels", "map_view", "map_paint", "map_cards", "map_panel", "sections",
+    "start",
+)  # fmt: skip
 
 
 def page(data: dict[str, Any], title: str) -> str:
@@ -27,7 +18,7 @@ def page(data: dict[str, Any], title: str) -> str:
         "TITLE": html.escape(title),
         "STYLE": _part("style.css"),
         "DATA": as_script_data(data),
-        "SCRIPT": "\n".join(_part(name) for name in SCRIPTS),
+        "SCRIPT": "\n".join(_part(f"{name}.js") for name in SCRIPTS),
     }
     # In one pass: what stands in the data is not looked at again.
     parts = template.split("@@")

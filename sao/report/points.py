@@ -1,7 +1,7 @@
 """What is known of each sample of the map: groups, neighbours, outlier scores, Jacobian norms; and the generated ones."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from sao.core.random import generator
 from sao.data.dataset import Samples
 from sao.evaluation.extract import extract
 from sao.evaluation.kmeans import best_kmeans
+from sao.evaluation.neighbours import nearest_with_products
 from sao.evaluation.outliers import FAR, outlier_scores
 from sao.methods import generative
 from sao.report.gallery import Gallery
@@ -58,7 +59,7 @@ def points_of(gallery: Gallery, features: np.ndarray, k: int, seed: int) -> tupl
     found = best_kmeans(features, min(k, len(features)), seed=seed)
     centres = found.centroids.cpu().numpy().astype(np.float32)
     scores = outlier_scores(features, gallery.pixels, seed)
-    neighbours, similarities = nearest(directions, directions, own=True)
+    neighbours, similarities = _nearest(directions, directions, own=True)
     closeness = directions @ centres.T
     return Points(gallery, features, directions, neighbours, similarities, closeness, scores), centres
 
@@ -72,7 +73,7 @@ def generated_points(model: Model, points: Points, centres: Any, count: int, sec
     drawn = np.concatenate([model.decode(part) for part in _while_there_is_time(latents.split(32), seconds)])
     samples = model.samples(drawn)
     directions = _directions(extract(model.method.representation(model.usual_feature), samples, model.device))
-    neighbours, _ = nearest(directions, points.directions, own=False)
+    neighbours, _ = _nearest(directions, points.directions, own=False)
     return Generated(samples, directions, neighbours, directions @ centres.T)
 
 
@@ -138,26 +139,17 @@ def _directions(features: np.ndarray) -> np.ndarray:
     return features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
 
 
-def nearest(directions: np.ndarray, others: np.ndarray, own: bool, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:
+def _nearest(directions: np.ndarray, others: np.ndarray, own: bool) -> tuple[np.ndarray, np.ndarray]:
     """The others of greatest cosine and these cosines, without a sample itself where both are the same."""
-    table = torch.from_numpy(others)
-    indices, cosines = [], []
     k = min(NEIGHBOURS, len(others) - own)
-    for start in range(0, len(directions), chunk):
-        products = torch.from_numpy(directions[start : start + chunk]) @ table.mT
-        if own:
-            rows = torch.arange(len(products))
-            products[rows, rows + start] = -torch.inf
-        best = products.topk(k, dim=1)
-        indices.append(best.indices)
-        cosines.append(best.values)
-    return torch.cat(indices).numpy(), torch.cat(cosines).numpy()
+    found = nearest_with_products(torch.from_numpy(directions), torch.from_numpy(others), k, own=own)
+    return found[0].numpy(), found[1].numpy()
 
 
-def _while_there_is_time(parts: Any, seconds: float, clock: Callable[[], float] = time.monotonic) -> Iterator[Any]:
+def _while_there_is_time(parts: Any, seconds: float) -> Iterator[Any]:
     """The first part in any case, and others until the time is over."""
-    started = clock()
+    started = time.monotonic()
     for number, part in enumerate(parts):
-        if number and clock() - started > seconds:
+        if number and time.monotonic() - started > seconds:
             return
         yield part

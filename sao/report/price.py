@@ -3,6 +3,8 @@
 import math
 import time
 
+import torch
+
 from sao.data.dataset import Samples
 from sao.evaluation.extract import extract
 from sao.methods import Method, generative
@@ -35,8 +37,6 @@ def _seconds_of_a_pass(method: Method, samples: Samples) -> float:
 
 def _seconds_of_a_step() -> float:
     """Of an operation on one number, as compiled code makes it."""
-    import torch
-
     numbers = torch.ones(2**18)
     torch.add(numbers, 1)  # to warm up
     started = time.perf_counter()

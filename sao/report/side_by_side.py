@@ -13,7 +13,7 @@ from sao.evaluation.features import Features
 from sao.evaluation.result import Metric
 from sao.evaluation.suite import FEWEST, evaluate
 from sao.report.gallery import Gallery
-from sao.report.history import METRIC_WORDS
+from sao.report.history import word_of
 
 TESTED = ("knn5", "svm", "kmeans")
 MOST = 2000  # samples of each split: a page must not take minutes
@@ -72,7 +72,7 @@ def paired_test(first: Scored | None, second: Scored | None, pairs: int = 1) -> 
         results.append(
             {
                 "metric": name,
-                "word": METRIC_WORDS[name],
+                "word": word_of(name),
                 "first": one.theirs,
                 "second": one.ours,
                 "difference": one.difference,

@@ -51,7 +51,8 @@ class Sheets:
 
 def sheet(tiles: np.ndarray, room: int = GENERATED_BYTES) -> dict[str, Any]:
     """All tiles on WebP pictures: their addresses, how many stand on each and in a row, width and height of each."""
-    tiles, quality = _that_fit(_coloured(tiles), room)
+    tiles = as_shown(tiles)
+    tiles, quality = _that_fit(tiles if tiles.shape[-1] == 3 else tiles.repeat(3, axis=-1), room)
     height, width = tiles.shape[1:3]
     columns = max(1, min(SHEET_SIDE // width, math.ceil(math.sqrt(len(tiles)))))
     each = columns * max(1, SHEET_SIDE // height)
@@ -65,9 +66,9 @@ def sheet(tiles: np.ndarray, room: int = GENERATED_BYTES) -> dict[str, Any]:
     }
 
 
-def tiles_of(images: Images, rows: np.ndarray, side: int, channels: Sequence[int] | None = None) -> np.ndarray:
+def tiles_of(images: Images, side: int, channels: Sequence[int] | None = None) -> np.ndarray:
     """uint8 (n, h, w, c) of images in memory as they are shown, no side longer than asked for."""
-    return shrunk(lambda some: as_shown(images.bytes[rows[some]], channels), len(rows), images.shape[1:], side)
+    return shrunk(lambda some: as_shown(images.bytes[some], channels), len(images), images.shape[1:], side)
 
 
 def shrunk(read: Any, n: int, size: tuple[int, ...], side: int) -> np.ndarray:
@@ -102,12 +103,6 @@ def picture(content: bytes, longest: int = 640) -> str:
     shown.save(stream, "WEBP", quality=75)
     smaller = stream.getvalue()
     return data_uri(content, kind) if content and len(content) <= len(smaller) else data_uri(smaller, "webp")
-
-
-def _coloured(tiles: np.ndarray) -> np.ndarray:
-    """With three channels, whatever there are."""
-    tiles = as_shown(tiles)
-    return tiles if tiles.shape[-1] == 3 else tiles.repeat(3, axis=-1)
 
 
 def _that_fit(tiles: np.ndarray, room: int) -> tuple[np.ndarray, int | None]:

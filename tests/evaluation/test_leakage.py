@@ -18,7 +18,6 @@ from sao.evaluation.evaluator import Plan, representations
 from sao.evaluation.features import Features
 from sao.evaluation.folds import fold_of
 from sao.evaluation.inputs import Columns, Task
-from sao.evaluation.memorisation import memorised
 from sao.evaluation.patches import Patches, patch_features
 from sao.evaluation.suite import DEFAULT, SUPERVISED, evaluate
 from sao.evaluation.svm import linear_svm
@@ -194,11 +193,3 @@ def test_a_sample_does_not_count_itself_among_its_neighbours(monkeypatch):
         sorted(np.linalg.norm(features[row] - features[other]) for other in references if other != row)[2] for row in range(60)
     ]
     np.testing.assert_allclose(outlier_module._remoteness(torch.from_numpy(features), 7), expected, rtol=1e-6)
-
-
-def test_the_threshold_of_copies_is_that_of_the_real_images():
-    draws = np.random.default_rng(0)
-    reals, samples = draws.standard_normal((80, 6)), draws.standard_normal((30, 6))
-    found = [memorised(one, reals).share.protocol for one in (samples, 50 + samples)]
-    assert found[0]["threshold"] == found[1]["threshold"]
-    assert found[0]["median_between_reals"] == found[1]["median_between_reals"]

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from given import refused
 from sklearn.cluster import SpectralClustering
 from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
-from sao.errors import InputError
 from sao.evaluation.kmeans import best_kmeans
 from sao.evaluation.manifold import (
     NEIGHBOURS,
+    _weights,
     manifold_clustering,
     manifold_clusters,
     neighbour_graph,
@@ -55,11 +56,20 @@ def test_the_graph_joins_each_sample_with_its_nearest_by_cosine():
 
 
 def test_each_sample_gives_its_neighbours_the_same_total():
-    from sao.evaluation.manifold import _nearest, _weights
+    distances = np.sort(np.random.default_rng(1).uniform(0.1, 2, (200, NEIGHBOURS)), axis=1)
+    assert np.allclose(_weights(distances).sum(axis=1), np.log2(NEIGHBOURS), rtol=1e-6)
 
-    units = torch.nn.functional.normalize(torch.randn(200, 4, generator=torch.Generator().manual_seed(1)))
-    weights = _weights(_nearest(units, NEIGHBOURS)[1])
-    assert np.allclose(weights.sum(axis=1), np.log2(NEIGHBOURS), rtol=1e-6)
+
+def test_two_samples_are_joined_as_far_as_either_sees_the_other():
+    """w + w' − w·w', as in UMAP: one that sees the other wholly is enough."""
+    units = torch.nn.functional.normalize(torch.randn(40, 5, generator=torch.Generator().manual_seed(1)))
+    distances = torch.cdist(units, units).fill_diagonal_(torch.inf).numpy()
+    places = distances.argsort(axis=1)[:, :NEIGHBOURS]
+    seen = np.zeros((40, 40))
+    np.put_along_axis(seen, places, _weights(np.take_along_axis(distances, places, axis=1)), axis=1)
+    found = neighbour_graph(units).toarray()
+    np.testing.assert_allclose(found, seen + seen.T - seen * seen.T, atol=1e-4)
+    assert found[np.arange(40), places[:, 0]] == pytest.approx(1)  # the nearest is seen wholly
 
 
 def test_coordinates_are_eigenvectors_of_the_normalised_graph():
@@ -101,8 +111,7 @@ def test_others_show_more_of_the_manifold_and_are_not_scored():
     assert among.value == 1
     assert among.protocol["n_test"] == len(points[few])
     assert among.protocol["fitted_on"] == f"the scored features and {int(rest.sum()):,} others"
-    with pytest.raises(InputError, match="beside has 1"):
-        manifold_clustering(points, labels, beside=points[:, :1])
+    refused("beside has 1", manifold_clustering, points, labels, beside=points[:, :1])
 
 
 def test_a_number_is_proposed_with_its_reason():
@@ -150,15 +159,11 @@ def test_umap_where_it_is_installed_finds_groups():
 
 def test_bad_requests_are_one_line(monkeypatch):
     points = torch.eye(4)
-    with pytest.raises(InputError, match="unknown manifold 'tsne': there are spectral and umap"):
-        manifold_clusters(points, 2, "tsne")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="k is 9 but features has 4 samples"):
-        manifold_clusters(points, 9)
-    with pytest.raises(InputError, match="too few to propose"):
-        proposed_clusters(torch.eye(3))
+    refused("unknown manifold 'tsne': there are spectral and umap", manifold_clusters, points, 2, "tsne")
+    refused("k is 9 but features has 4 samples", manifold_clusters, points, 9)
+    refused("too few to propose", proposed_clusters, torch.eye(3))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"umap-learn is not installed: pip install 'sao\[manifold\]'"):
-        manifold_clusters(points, 2, "umap")
+    refused(r"umap-learn is not installed: pip install 'sao\[manifold\]'", manifold_clusters, points, 2, "umap")
 
 
 @pytest.mark.parametrize("dimensions", [6, 10, 13])

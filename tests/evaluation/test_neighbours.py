@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from given import refused
 from sklearn.neighbors import KNeighborsClassifier
 
-from sao.errors import InputError
 from sao.evaluation import knn_accuracy
-from sao.evaluation.neighbours import nearest
+from sao.evaluation.neighbours import nearest, nearest_with_products
 
 
 def test_same_accuracy_as_scikit_learn(digits):
@@ -27,6 +27,16 @@ def test_chunk_size_does_not_matter(chunk):
     torch.testing.assert_close(nearest(queries, keys, 5, chunk), expected)
 
 
+@pytest.mark.parametrize("chunk", [1, 4, 10, 1000])
+def test_no_row_is_its_own_neighbour_whatever_the_chunk(chunk):
+    rows = torch.nn.functional.normalize(torch.randn(11, 4, generator=torch.Generator().manual_seed(0)))
+    found, cosines = nearest_with_products(rows, rows, 10, chunk, own=True)
+    products = rows @ rows.T
+    for row in range(11):
+        assert found[row].tolist() == [other for other in products[row].argsort(descending=True).tolist() if other != row]
+        torch.testing.assert_close(cosines[row], products[row, found[row]])
+
+
 def test_one_k_alone_and_one_and_five_by_default(digits):
     (alone,) = knn_accuracy(*digits, ks=(3,))
     assert alone.value == knn_accuracy(*digits, ks=(1, 3))[1].value
@@ -34,7 +44,5 @@ def test_one_k_alone_and_one_and_five_by_default(digits):
 
 
 def test_bad_k(digits):
-    with pytest.raises(InputError, match="ks"):
-        knn_accuracy(*digits, ks=(0, 1))
-    with pytest.raises(InputError, match="ks"):
-        knn_accuracy(*digits, ks=(1, 5000))
+    refused("ks", knn_accuracy, *digits, ks=(0, 1))
+    refused("ks", knn_accuracy, *digits, ks=(1, 5000))

@@ -30,19 +30,6 @@ def entering(monkeypatch, owner, name: str) -> list[torch.Tensor]:
     return seen
 
 
-@pytest.fixture
-def random_inception(tmp_path, monkeypatch):
-    """The published weights cannot be fetched here, and what enters the network does not depend on them."""
-    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FeatureExtractorInceptionV3, "load_state_dict", lambda self, state: None)
-        torch.save({}, tmp_path / "blank.pth")
-        network = FeatureExtractorInceptionV3("inception", ["2048", "logits_unbiased"], str(tmp_path / "blank.pth"))
-    torch.save(network.state_dict(), tmp_path / "random.pth")
-    return network, tmp_path / "random.pth"
-
-
 def test_inception_sees_what_torch_fidelity_shows_it(flower, random_inception, tmp_path, monkeypatch):
     """From pixels through ours, and from a file through torch-fidelity's own reader."""
     from torch_fidelity.datasets import ImagesPathDataset, TransformPILtoRGBTensor

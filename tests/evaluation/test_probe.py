@@ -1,18 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from given import refused, standardised
 from sklearn.linear_model import LogisticRegression
 
-from sao.errors import InputError
 from sao.evaluation import few_shot, linear_probe
 from sao.evaluation.probe import Probe, labelled_rows
-
-
-def standardised(digits):
-    train_x, train_y, test_x, test_y = digits
-    mean, scale = train_x.mean(0), train_x.std(0)
-    scale[scale == 0] = 1
-    return (train_x - mean) / scale, train_y, (test_x - mean) / scale, test_y
 
 
 @pytest.mark.parametrize("cost", [0.01, 1.0])
@@ -59,10 +52,8 @@ def test_few_shot_is_the_probe_on_those_rows(digits):
 
 
 def test_bad_input(digits):
-    with pytest.raises(InputError, match="share"):
-        few_shot(*digits, share=1.5)
-    with pytest.raises(InputError, match="cost"):
-        linear_probe(*digits, cost=0)
+    refused("share", few_shot, *digits, share=1.5)
+    refused("cost", linear_probe, *digits, cost=0)
 
 
 def test_with_fewer_rows_than_columns_the_solution_is_that_of_scikit_learn():

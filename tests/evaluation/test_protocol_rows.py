@@ -12,6 +12,7 @@ from sao.core.random import generator
 from sao.data.dataset import Dataset, Images
 from sao.evaluation.clusters import cluster_agreement
 from sao.evaluation.evaluator import LEARNT, Plan, chosen_rows, representations
+from sao.evaluation.extract import raw_inputs
 from sao.evaluation.memorisation import memorised
 from sao.evaluation.patches import patch_features
 from sao.evaluation.rank import effective_rank
@@ -99,7 +100,7 @@ def test_baselines_have_the_size_and_the_seed_of_what_they_are_compared_with(spl
 
 @pytest.mark.parametrize("feature", ["backbone", "embedding", "layers"])
 def test_each_representation_is_of_its_own_network(splits, feature):
-    """Of two networks that differ, on the rows that were chosen."""
+    """Of two networks that differ, on the rows that were chosen; the untrained one is asked for the same kind of features."""
     trained, untrained = tiny.method(seed=1), tiny.method(seed=2)
     found = representations(trained, Dataset("digits", *splits), Plan(("knn1",), rows=50), 3, untrained, feature)
     for name, method in ((LEARNT, trained), ("untrained", untrained)):
@@ -109,6 +110,10 @@ def test_each_representation_is_of_its_own_network(splits, feature):
             expected = method.representation(feature)(samples.inputs(rows))
             np.testing.assert_allclose(values.values, expected, rtol=1e-5, atol=1e-5)
             np.testing.assert_array_equal(values.labels, np.asarray(samples.labels)[rows])
+            assert values.protocol["feature"] == feature
+    for samples, values in zip(splits, found["raw"], strict=True):
+        assert values is not None
+        np.testing.assert_array_equal(values.values, raw_inputs(samples)[chosen_rows(len(samples), samples.labels, 50, 3)])
     assert not np.allclose(found[LEARNT][0].values, found["untrained"][0].values, atol=1e-3)
 
 

@@ -1,19 +1,12 @@
 import numpy as np
 import pytest
 import torch
+from given import refused, standardised
 from sklearn.svm import LinearSVC
 
-from sao.errors import InputError
 from sao.evaluation import LinearSVM, linear_svm
 from sao.evaluation.inputs import Columns
 from sao.evaluation.svm import stratified_split
-
-
-def standardised(digits):
-    train_x, train_y, test_x, test_y = digits
-    mean, scale = train_x.mean(0), train_x.std(0)
-    scale[scale == 0] = 1
-    return (train_x - mean) / scale, train_y, (test_x - mean) / scale, test_y
 
 
 def objective(weights: np.ndarray, x: np.ndarray, y: np.ndarray, cost: float) -> np.ndarray:
@@ -24,15 +17,19 @@ def objective(weights: np.ndarray, x: np.ndarray, y: np.ndarray, cost: float) ->
     return 0.5 * (weights**2).sum(0) + cost * (slack**2).sum(0)
 
 
+def fitted_as_linear_svc(x: np.ndarray, y: np.ndarray, cost: float, rtol: float, **options) -> tuple[LinearSVM, LinearSVC]:
+    """Ours and theirs, whose objectives are the same."""
+    reference = LinearSVC(C=cost, **options).fit(x, y)
+    ours = LinearSVM.fit(torch.from_numpy(x).double(), torch.from_numpy(y), len(np.unique(y)), cost)
+    expected = np.vstack([reference.coef_.T, reference.intercept_])
+    np.testing.assert_allclose(objective(ours.weights.numpy(), x, y, cost), objective(expected, x, y, cost), rtol=rtol)
+    return ours, reference
+
+
 @pytest.mark.parametrize("cost", [1e-4, 1e-2, 1.0])
 def test_same_solution_as_linear_svc(digits, cost):
     train_x, train_y, test_x, _ = standardised(digits)
-    reference = LinearSVC(C=cost, dual=False, tol=1e-8, max_iter=10_000).fit(train_x, train_y)  # pyright: ignore[reportArgumentType]
-    ours = LinearSVM.fit(torch.from_numpy(train_x).double(), torch.from_numpy(train_y), 10, cost)
-    expected = np.vstack([reference.coef_.T, reference.intercept_])
-    np.testing.assert_allclose(
-        objective(ours.weights.numpy(), train_x, train_y, cost), objective(expected, train_x, train_y, cost), rtol=1e-5
-    )
+    ours, reference = fitted_as_linear_svc(train_x, train_y, cost, 1e-5, dual=False, tol=1e-8, max_iter=10_000)
     agreement = (ours.predict(torch.from_numpy(test_x).double()).numpy() == reference.predict(test_x)).mean()
     assert agreement >= 0.998
 
@@ -42,11 +39,8 @@ def test_warm_start_along_the_costs_changes_nothing(digits):
     x, y = torch.from_numpy(train_x).double(), torch.from_numpy(train_y)
     last = list(LinearSVM.path(x, y, 10, [1e-4, 1e-3, 1e-2]))[-1]
     alone = LinearSVM.fit(x, y, 10, 1e-2)
-    np.testing.assert_allclose(
-        objective(last.weights.numpy(), train_x, train_y, 1e-2),
-        objective(alone.weights.numpy(), train_x, train_y, 1e-2),
-        rtol=1e-5,
-    )
+    values = (objective(model.weights.numpy(), train_x, train_y, 1e-2) for model in (last, alone))
+    np.testing.assert_allclose(*values, rtol=1e-5)
 
 
 def test_accuracy_is_that_of_linear_svc_with_the_chosen_cost(digits):
@@ -60,13 +54,13 @@ def test_accuracy_is_that_of_linear_svc_with_the_chosen_cost(digits):
 
 def test_chosen_cost_is_the_best_on_the_held_out_part_of_train(digits):
     train_x, train_y, test_x, test_y = digits
-    metric = linear_svm(train_x, train_y, test_x, test_y, costs=[1e-4, 1e-3, 1e-2, 1e-1])
+    costs = [1e-4, 1e-3, 1e-2, 1e-1]
+    metric = linear_svm(*digits, costs=costs)
     scores = metric.protocol["C_held_out_accuracy"]
     assert scores[f"{metric.protocol['C']:g}"] == max(scores.values())
     shuffled = np.random.default_rng(0).permutation(test_y)
-    assert (
-        linear_svm(train_x, train_y, test_x, shuffled, costs=[1e-4, 1e-3, 1e-2, 1e-1]).protocol["C"] == metric.protocol["C"]
-    )  # test plays no part
+    again = linear_svm(train_x, train_y, test_x, shuffled, costs=costs)
+    assert again.protocol["C"] == metric.protocol["C"]  # test plays no part
 
 
 def test_the_search_ends_once_larger_costs_do_no_better(digits):
@@ -111,10 +105,8 @@ def teststratified_split_is_a_partition_with_every_class_on_both_sides(digits):
 
 
 def test_bad_costs(digits):
-    with pytest.raises(InputError, match="costs"):
-        linear_svm(*digits, costs=[0.0, 1.0])
-    with pytest.raises(InputError, match="costs"):
-        linear_svm(*digits, costs=[])
+    refused("costs", linear_svm, *digits, costs=[0.0, 1.0])
+    refused("costs", linear_svm, *digits, costs=[])
 
 
 @pytest.fixture(scope="module")
@@ -129,12 +121,7 @@ def wide() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("cost", [1e-4, 1e-2, 1.0])
 def test_with_fewer_rows_than_columns_the_solution_is_that_of_linear_svc(wide, cost):
     train_x, train_y, test_x, _ = standardised(wide)
-    reference = LinearSVC(C=cost, dual=True, tol=1e-10, max_iter=100_000).fit(train_x, train_y)  # pyright: ignore[reportArgumentType]
-    ours = LinearSVM.fit(torch.from_numpy(train_x), torch.from_numpy(train_y), 3, cost)
-    expected = np.vstack([reference.coef_.T, reference.intercept_])
-    np.testing.assert_allclose(
-        objective(ours.weights.numpy(), train_x, train_y, cost), objective(expected, train_x, train_y, cost), rtol=1e-4
-    )
+    ours, reference = fitted_as_linear_svc(train_x, train_y, cost, 1e-4, dual=True, tol=1e-10, max_iter=100_000)
     scores = test_x @ ours.weights[:-1].numpy() + ours.weights[-1].numpy()
     np.testing.assert_allclose(scores, reference.decision_function(test_x), atol=0.01)
 

@@ -4,19 +4,13 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
+from given import refused
 from scipy.stats import norm
 
-from sao.errors import InputError
 from sao.evaluation import Features, Metric, compare, judge
 from sao.evaluation.comparison import paired
 from sao.evaluation.result import accuracy
 from sao.evaluation.verdict import claim_of, verdict_of
-
-
-@pytest.fixture
-def splits(digits):
-    train_x, train_y, test_x, test_y = digits
-    return Features(train_x, train_y, {"split": "train"}), Features(test_x, test_y, {"split": "test"})
 
 
 def informative(labels: np.ndarray, noise: float, seed: int = 0) -> np.ndarray:
@@ -70,8 +64,7 @@ def test_verdict_takes_the_same_samples_everywhere(splits):
     values = {metric.name: metric for metric in result.metrics}
     assert values["svm"].value == values["raw/svm"].value  # raw is the features: any shift of rows would show
     assert values["svm"].protocol["n_test"] == 200
-    with pytest.raises(InputError, match="raw has 3 rows"):
-        judge(train, test, raw=(train.values[:3], test.values))
+    refused("raw has 3 rows", judge, train, test, raw=(train.values[:3], test.values))
 
 
 def right(both: int, gained: int, lost: int, neither: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,13 +14,18 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from PIL import Image
+from sklearn.datasets import load_sample_images
 from torch import nn
 
 import sao
 from sao.cli.main import main
 from sao.data.dataset import Dataset, Images, Standardiser, Vectors
+from sao.data.files.decode import Recipe, fit, whole_image
 from sao.errors import InputError
 from sao.export import Whole, whole_encoder, whole_generator, write
+from sao.export.any_size import OfAnySize
+from sao.export.writing import open_onnx, open_program
 from sao.networks.base import Encoder
 from sao.networks.vit import VisionTransformer
 from sao.runtime.torchvision_import import import_torchvision
@@ -357,9 +362,6 @@ def test_a_generator_that_draws_on_its_way_is_refused_in_one_line(tmp_path):
 
 def photographs(folder: Path) -> Path:
     """Real photographs, which come with scikit-learn, as files of several sizes and kinds; one of them lies on its side."""
-    from PIL import Image
-    from sklearn.datasets import load_sample_images
-
     folder.mkdir()
     for number, (pixels, size) in enumerate(
         zip(2 * load_sample_images().images, [(640, 427), (97, 301), (150, 150), (33, 20)], strict=True)
@@ -374,12 +376,6 @@ def photographs(folder: Path) -> Path:
 @pytest.mark.parametrize("fit_", ["crop", "pad", "centre"])
 @pytest.mark.parametrize("size", [(427, 640), (301, 97), (16, 16), (11, 20)], ids=lambda size: "x".join(map(str, size)))
 def test_images_are_prepared_in_the_graph_as_pillow_does_it(fit_, size):
-    from PIL import Image
-    from sklearn.datasets import load_sample_images
-
-    from sao.data.files.decode import Recipe, fit
-    from sao.export.any_size import OfAnySize
-
     picture = Image.fromarray(load_sample_images().images[0]).resize(size[::-1], Image.Resampling.BICUBIC)
     recipe = Recipe(16, 3, fit_)
     found = OfAnySize(nn.Identity(), recipe).prepared(torch.from_numpy(np.array(picture)[None]))[0].permute(1, 2, 0).numpy()
@@ -397,9 +393,6 @@ def colour_run(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("ending", ["onnx", "pt2"])
 def test_a_file_that_takes_images_of_any_size_says_how_far_it_is_from_sao(colour_run, tmp_path, capsys, ending):
-    from sao.data.files.decode import whole_image
-    from sao.export.writing import open_onnx, open_program
-
     folder, target = photographs(tmp_path / "photos"), tmp_path / f"encoder.{ending}"
     assert main(["export", str(colour_run), "-o", str(target), "--any-size", "--data", str(folder)]) == 0
     said = capsys.readouterr().out

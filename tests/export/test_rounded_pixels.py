@@ -9,14 +9,14 @@ from sao.errors import InputError
 from sao.export.check import ROUNDED, check
 
 LATENTS = np.arange(10, dtype=np.float32)[:, None]
-IMAGES = np.random.default_rng(0).integers(1, 255, (10, 20, 20, 1), dtype=np.uint8)
 
 
-def checked(wrong: int, by: int) -> float:
+def checked(wrong: int, by: int, side: int = 20) -> float:
     """Of a file in whose images so many pixels of each are off."""
-    found = IMAGES.copy()
+    images = np.random.default_rng(0).integers(1, 255, (10, side, side, 1), dtype=np.uint8)
+    found = images.copy()
     found.reshape(10, -1)[:, :wrong] += np.uint8(by)
-    whole = SimpleNamespace(expected=lambda latents: IMAGES[latents[:, 0].astype(int)], kind="generator", free_axes=(0,))
+    whole = SimpleNamespace(expected=lambda latents: images[latents[:, 0].astype(int)], kind="generator", free_axes=(0,))
     return check(whole, lambda latents: found[latents[:, 0].astype(int)], LATENTS)  # pyright: ignore[reportArgumentType]
 
 
@@ -25,13 +25,8 @@ def test_equal_images_agree():
 
 
 def test_a_few_pixels_off_by_one_are_rounding():
-    few = int(ROUNDED * 400)
-    assert few == 0
-    images = np.zeros((10, 40, 40, 1), np.uint8)
-    found = images.copy()
-    found[:, 0, 0] = 1
-    whole = SimpleNamespace(expected=lambda latents: images[latents[:, 0].astype(int)], kind="generator", free_axes=(0,))
-    assert check(whole, lambda latents: found[latents[:, 0].astype(int)], LATENTS) == 0  # pyright: ignore[reportArgumentType]
+    assert int(ROUNDED * 40 * 40) == 1
+    assert checked(1, 1, side=40) == 0
 
 
 @pytest.mark.parametrize(("wrong", "by"), [(400, 1), (4, 1), (1, 2)])

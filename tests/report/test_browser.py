@@ -30,15 +30,9 @@ HOSTILE = [
 ]
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-]
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND",
+]  # fmt: skip
 MOST_MILLISECONDS = 16  # of a frame of twenty thousand points
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here: the report is not tried in a browser")
@@ -76,7 +70,7 @@ def two_runs(tmp_path_factory) -> Path:
 class Opened:
     """A page with what it asked for and complained about."""
 
-    def __init__(self, browser: Any, path: Path, before: str = "", **options: Any) -> None:
+    def __init__(self, browser: Any, path: Path, before: str = "", ready: bool = True, **options: Any) -> None:
         self.context = browser.new_context(viewport={"width": 1400, "height": 900}, offline=True, **options)
         self.page = self.context.new_page()
         self.page.add_init_script(before)
@@ -86,6 +80,8 @@ class Opened:
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.goto(path.as_uri())
+        if ready:
+            self.page.wait_for_selector("html[data-ready]")
 
     @property
     def asked_for(self) -> list[str]:
@@ -119,7 +115,6 @@ VIEW = f"{PANEL}.view"
 @pytest.fixture
 def opened(browser, two_runs) -> Iterator[Opened]:
     found = Opened(browser, two_runs)
-    found.page.wait_for_selector("html[data-ready]")
     yield found
     found.context.close()
     assert found.complaints == []
@@ -129,7 +124,7 @@ def opened(browser, two_runs) -> Iterator[Opened]:
 
 def test_a_request_or_an_error_of_a_page_is_seen(browser, tmp_path):
     (tmp_path / "bad.html").write_text("<img src='http://localhost:9/a.png'><script>missing()</script>")
-    found = Opened(browser, tmp_path / "bad.html")
+    found = Opened(browser, tmp_path / "bad.html", ready=False)
     assert found.asked_for == ["http://localhost:9/a.png"]
     assert any("missing" in line for line in found.complaints)
     found.context.close()
@@ -393,7 +388,6 @@ def test_light_and_dark(browser, two_runs):
     papers = []
     for scheme in ("light", "dark"):
         found = Opened(browser, two_runs, color_scheme=scheme)
-        found.page.wait_for_selector("html[data-ready]")
         papers.append(found.page.evaluate("getComputedStyle(document.body).backgroundColor"))
         found.page.locator("#theme").click()
         papers.append(found.page.evaluate("getComputedStyle(document.body).backgroundColor"))
@@ -409,28 +403,24 @@ def many_points(n: int, names: list[str] | None = None, **more: Any) -> str:
         "by": "t-SNE",
         "count": n,
         "total": n,
-        "held_out": None,
         "links": None if names is None else {"start": "./../my%20photos/", "rest": None},
         "places": packed(places),
         "clearances": packed(draws.integers(0, 2000, n).astype(np.uint16)),
         "names": names or [f"{i}.png" for i in range(n)],
-        "labels": None,
-        "classes": None,
         "groups": packed(draws.integers(0, 10, n).astype(np.uint16)),
-        "norms": None,
         "neighbours": packed(draws.integers(0, n, (n, 12)).astype(np.uint16)),
         "similarities": packed(np.zeros((n, 12), np.int8)),
         "sheet": sheets.add(draws.integers(0, 256, (n, 8, 8, 1), dtype=np.uint8), room=10_000_000),
-        "generated": None,
+        **dict.fromkeys(("held_out", "labels", "classes", "norms", "generated")),
     }
-    empty: dict[str, Any] = {"said": ["Many points."], "verdict": None, "config": {}, "duplicates": [], "memorised": None}
+    empty: dict[str, Any] = {key: [] for key in ("metrics", "compared", "curves", "pictures", "duplicates")}
     run = {
         "name": "many",
         "step": 1,
-        "metrics": [],
-        "compared": [],
-        "curves": [],
-        "pictures": [],
+        "said": ["Many points."],
+        "verdict": None,
+        "config": {},
+        "memorised": None,
         "groups": [{"size": 1, "labels": None, "typical": [0], "borderline": [], "towards": []}] * 10,
         "odd": {"count": 0, "rows": [], "scores": []},
         "map": shown,
@@ -458,7 +448,6 @@ FRAMES = """async () => {
 def test_a_frame_of_twenty_thousand_points_is_quick(browser, tmp_path):
     (tmp_path / "many.html").write_text(many_points(20_000), encoding="utf-8")
     found = Opened(browser, tmp_path / "many.html")
-    found.page.wait_for_selector("html[data-ready]")
     far = found.page.evaluate(FRAMES.replace("ZOOM", "1.001"))
     found.page.evaluate(f"{VIEW}.zoomBy(7)")
     near = found.page.evaluate(FRAMES.replace("ZOOM", "1.0"))
@@ -472,7 +461,6 @@ def test_links_are_those_of_the_files_whatever_they_are_called(browser, tmp_path
     names = [*HOSTILE, "javascript:alert(1)", "it's (1)*!~.png", "a#b?c%41/d e.png", "plain.png"]
     (tmp_path / "page.html").write_text(many_points(len(names), names), encoding="utf-8")
     found = Opened(browser, tmp_path / "page.html")
-    found.page.wait_for_selector("html[data-ready]")
     assert found.view("view.names.map((_, i) => view.link(i))") == ["./../my%20photos/" + quote(name) for name in names]
     for i in range(len(names)):
         found.view(f"panel.goTo({i})")
@@ -490,7 +478,6 @@ def test_the_table_behind_the_verdict_fits_beside_the_metrics(browser, tmp_path)
     verdict = {"better": True, "claim": "Yes.", "reasons": "", "sentence": "Yes."}
     (tmp_path / "page.html").write_text(many_points(10, verdict=verdict, compared=compared), encoding="utf-8")
     found = Opened(browser, tmp_path / "page.html")
-    found.page.wait_for_selector("html[data-ready]")
     for width in (1600, 1200, 1080, 640):
         found.page.set_viewport_size({"width": width, "height": 800})
         needed, there = found.page.evaluate(

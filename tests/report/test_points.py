@@ -12,7 +12,7 @@ import sao
 from sao.core.jacobian import jacobian_audit
 from sao.report import points
 from sao.report.gallery import Gallery
-from sao.report.points import NEIGHBOURS, described_groups, generated_points, jacobian_norms, nearest, points_of
+from sao.report.points import NEIGHBOURS, _nearest, described_groups, generated_points, jacobian_norms, points_of
 from sao.training import checkpoint
 from sao.training.model import Model
 from sao.training.run_folder import DataFacts, Run
@@ -56,46 +56,30 @@ def test_without_time_some_samples_have_a_norm_and_no_other_ones(model, samples)
     np.testing.assert_allclose(found[measured], whole[measured], rtol=1e-5)
 
 
-@pytest.mark.parametrize("chunk", [4, 10, 1024])
-def test_neighbours_are_the_nearest_others_whatever_the_chunk(chunk):
-    draws = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
-    directions = draws / np.linalg.norm(draws, axis=1, keepdims=True)
-    found, similarities = nearest(directions, directions, own=True, chunk=chunk)
-    cosines = directions @ directions.T
-    for row in range(10):
-        others = [other for other in np.argsort(-cosines[row]) if other != row]
-        assert found[row].tolist() == others[:NEIGHBOURS]
-        np.testing.assert_allclose(similarities[row], cosines[row, found[row]], atol=1e-6)
-
-
-@pytest.mark.parametrize("chunk", [4, 1024])
-def test_a_generated_sample_may_have_any_neighbour(chunk):
-    draws = np.random.default_rng(1).standard_normal((17, 4)).astype(np.float32)
-    directions = draws / np.linalg.norm(draws, axis=1, keepdims=True)
-    found, _ = nearest(directions[:10], directions[7:], own=False, chunk=chunk)
+def test_a_generated_sample_may_have_any_neighbour():
+    directions = unit(np.random.default_rng(1).standard_normal((17, 4)).astype(np.float32))
+    found, _ = _nearest(directions[:10], directions[7:], own=False)
     assert found.tolist() == np.argsort(-(directions[:10] @ directions[7:].T), axis=1)[:, :NEIGHBOURS].tolist()
     assert found[8:, 0].tolist() == [1, 2]  # those that are themselves among the others
 
 
 def test_few_samples_have_as_many_neighbours_as_there_are():
     directions = np.eye(3, dtype=np.float32)
-    assert nearest(directions, directions, own=True)[0].shape == (3, 2)
-    assert nearest(directions, directions, own=False)[0].shape == (3, 3)
+    assert _nearest(directions, directions, own=True)[0].shape == (3, 2)
+    assert _nearest(directions, directions, own=False)[0].shape == (3, 3)
 
 
 def test_points_are_the_features_of_their_samples(model, samples):
     features = model.embed(samples)
     found, centres = points_of(Gallery.of(samples, 100), features, 3, seed=0)
-    units = features / np.linalg.norm(features, axis=1, keepdims=True)
-    np.testing.assert_allclose(found.directions, units, atol=1e-5)
-    np.testing.assert_allclose(found.closeness, units @ centres.T, atol=1e-5)
+    np.testing.assert_allclose(found.directions, unit(features), atol=1e-5)
+    np.testing.assert_allclose(found.closeness, unit(features) @ centres.T, atol=1e-5)
     assert found.closeness.shape == (40, 3)
     drawn = generated_points(model, found, centres, 12, 60.0, seed=0)
     assert drawn is not None
     features = model.embed(drawn.samples)
-    units = features / np.linalg.norm(features, axis=1, keepdims=True)
-    np.testing.assert_allclose(drawn.directions, units, atol=1e-5)
-    np.testing.assert_allclose(drawn.closeness, units @ centres.T, atol=1e-5)
+    np.testing.assert_allclose(drawn.directions, unit(features), atol=1e-5)
+    np.testing.assert_allclose(drawn.closeness, unit(features) @ centres.T, atol=1e-5)
     assert torch.unique(torch.from_numpy(np.asarray(drawn.samples.pixels)), dim=0).shape[0] == 12  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -62,9 +62,7 @@ function legendParts(described, step) {
     element("span", { class: "at" }, step === null ? "last" : `step ${step}`),
     ...described.series.map((one, index) => {
       const value = step === null ? one.values[one.values.length - 1] : one.values[closest(one.steps, step)];
-      const dot = element("i", {});
-      dot.style.background = css(categoryColour(seriesColour(described, index)));
-      return element("span", {}, dot, `${one.name} `, element("b", {}, shortNumber(value)));
+      return element("span", {}, swatch(seriesColour(described, index)), `${one.name} `, element("b", {}, shortNumber(value)));
     }),
   ];
 }

@@ -87,6 +87,11 @@ function css(colour) {
   return `rgb(${colour[0]} ${colour[1]} ${colour[2]})`;
 }
 
+/** A spot in the colour of a category. */
+function swatch(category) {
+  return element("i", { style: `background: ${css(categoryColour(category))}` });
+}
+
 function say(text) {
   document.getElementById("live").textContent = text;
 }
@@ -106,9 +111,7 @@ function explain(target, lines) {
   };
   const hide = () => { box.hidden = true; };
   target.setAttribute("aria-describedby", "hover");
-  target.addEventListener("pointerenter", show);
-  target.addEventListener("pointerleave", hide);
-  target.addEventListener("focus", show);
-  target.addEventListener("blur", hide);
+  for (const event of ["pointerenter", "focus"]) target.addEventListener(event, show);
+  for (const event of ["pointerleave", "blur"]) target.addEventListener(event, hide);
   target.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 }

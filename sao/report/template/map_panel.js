@@ -271,8 +271,7 @@ class MapPanel {
     const { view } = this;
     if (view.by === "norm") {
       const known = view.knownNorms < view.real ? `, known of ${count(view.knownNorms, "sample")}` : "";
-      const bar = element("div", { class: "ramp" });
-      bar.style.background = `linear-gradient(90deg, ${SCALE.map(css).join(", ")})`;
+      const bar = element("div", { class: "ramp", style: `background: linear-gradient(90deg, ${SCALE.map(css).join(", ")})` });
       this.legend.replaceChildren(element("div", { class: "faint" }, `Jacobian norm σ${known}`), bar,
         element("div", { class: "ends" }, element("span", {}, shortNumber(view.lowNorm)), element("span", {}, shortNumber(view.highNorm))));
       return;
@@ -286,15 +285,13 @@ class MapPanel {
   _key_of(name, category, size) {
     if (!size) return null;
     const on = !this.view.off.has(category);
-    const dot = element("i", {});
-    dot.style.background = css(categoryColour(category));
     const button = element("button", { type: "button", class: "key", "aria-pressed": String(on), onclick: () => {
       const shown = this.view.off.has(category);
       if (shown) this.view.off.delete(category); else this.view.off.add(category);
       button.setAttribute("aria-pressed", String(shown));
       this.view.filter();
       this.draw();
-    } }, dot, isolated(name), element("small", {}, size.toLocaleString("en")));
+    } }, swatch(category), isolated(name), element("small", {}, size.toLocaleString("en")));
     return button;
   }
 

@@ -65,9 +65,8 @@ function metricCell(metric, best) {
   explain(value, () => protocolLines(metric));
   const cell = element("td", { class: best ? "best" : null }, value);
   if (metric.share && metric.value !== null) {
-    const bar = element("i", { class: "bar", "aria-hidden": "true" });
-    bar.style.width = `calc((100% - 22px) * ${Math.max(0, Math.min(1, metric.value))})`;
-    cell.append(bar);
+    const width = `calc((100% - 22px) * ${Math.max(0, Math.min(1, metric.value))})`;
+    cell.append(element("i", { class: "bar", "aria-hidden": "true", style: `width: ${width}` }));
   }
   return cell;
 }

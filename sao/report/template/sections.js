@@ -23,8 +23,6 @@ function groupCard(run, panel, group) {
   const parts = run.groups.map((_, i) => i).filter((i) => labels.root(i) === group);
   const all = parts.map((i) => run.groups[i]);
   const size = all.reduce((sum, one) => sum + one.size, 0);
-  const dot = element("i", {});
-  dot.style.background = css(categoryColour(group));
   const name = element("input", { type: "text", class: "group-name", placeholder: `group ${group + 1}`, "aria-label": `Name of group ${group + 1}`, "data-of": `name-${group}`,
     list: panel.knownLabels, maxlength: "200", onchange: () => labels.nameGroup(group, name.value) });
   name.value = labels.called[group];
@@ -37,7 +35,7 @@ function groupCard(run, panel, group) {
   const border = all.flatMap((one) => one.borderline.map((i, place) => [i, one.towards[place]])).slice(0, 12);
   const made = all.reduce((sum, one) => sum + (one.generated_count || 0), 0);
   return element("article", { class: "group" },
-    element("div", { class: "group-head" }, dot, name, element("small", {}, count(size, "image"))),
+    element("div", { class: "group-head" }, swatch(group), name, element("small", {}, count(size, "image"))),
     labelBar(mergedCounts(all.map((one) => one.labels)), run.map.classes),
     strip(all.flatMap((one) => one.typical.slice(0, each))),
     border.length ? element("details", {}, element("summary", {}, "Nearly in another group"),
@@ -110,12 +108,9 @@ function leaking(view, group) {
 function labelBar(labels, classes) {
   if (!labels || !labels.length) return null;
   const total = labels.reduce((sum, [, size]) => sum + size, 0);
-  const parts = labels.map(([code, size]) => {
-    const part = element("i", { title: `${classes[code]}: ${size}` });
-    part.style.background = css(categoryColour(code));
-    part.style.flexGrow = size;
-    return part;
-  });
+  const parts = labels.map(([code, size]) => element("i", {
+    title: `${classes[code]}: ${size}`, style: `background: ${css(categoryColour(code))}; flex-grow: ${size}`,
+  }));
   const words = labels.slice(0, 3).flatMap(([code, size], i) => [i ? ",  " : "", element("b", {}, isolated(classes[code])), ` ${Math.round(100 * size / total)} %`]);
   return element("div", { class: "labels" }, element("div", { class: "label-bar", "aria-hidden": "true" }, parts), element("div", { class: "faint" }, words));
 }

@@ -36,13 +36,10 @@ function thumbnail(sheetName, index, size, name) {
   const factor = size / Math.max(sheet.width, sheet.height);
   const width = sheet.width * factor, height = sheet.height * factor;
   const picture = Math.floor(index / sheet.each), place = index % sheet.each;
-  const made = element("span", { class: `thumbnail sheet-${sheet.number}-${picture}`, role: "img", "aria-label": isolatedText(name), title: name });
-  made.style.width = `${width}px`;
-  made.style.height = `${height}px`;
-  made.style.backgroundSize = `${sheet.columns * width}px auto`;
-  made.style.backgroundPosition = `${-(place % sheet.columns) * width}px ${-Math.floor(place / sheet.columns) * height}px`;
-  if (coarse(sheet)) made.style.imageRendering = "pixelated";
-  return made;
+  const left = -(place % sheet.columns) * width, top = -Math.floor(place / sheet.columns) * height;
+  const style = `width: ${width}px; height: ${height}px; background-size: ${sheet.columns * width}px auto; `
+    + `background-position: ${left}px ${top}px${coarse(sheet) ? "; image-rendering: pixelated" : ""}`;
+  return element("span", { class: `thumbnail sheet-${sheet.number}-${picture}`, role: "img", "aria-label": isolatedText(name), title: name, style });
 }
 
 /** Where a thumbnail stands: [picture, left, top, width, height], or null while it is not there yet. */
