@@ -109,7 +109,7 @@ def test_inception_weights_are_for_generated_images_and_must_be_there(run, words
 
 def test_a_score_that_the_installed_inception_cannot_give_is_named(run, monkeypatch, capsys):
     fid = Metric("fid", 3.0, None, {})
-    monkeypatch.setattr("sao.evaluation.evaluate_generation", lambda *_, **__: [fid])
+    monkeypatch.setattr("sao.cli.evaluating.evaluate_generation", lambda *_, **__: [fid])
     assert main(["eval", str(run), "--metrics", "is,fid", "--samples", "4"]) == 0
     assert "Inception Score left out" in capsys.readouterr().err
     assert main(["eval", str(run), "--metrics", "fid", "--samples", "4"]) == 0
@@ -170,8 +170,8 @@ def test_generated_samples_are_compared_with_held_out_ones_and_copies_are_of_tra
         seen.update(copied=drawn, reals=reals)
         return SimpleNamespace(share=Metric("memorised", 0.0))
 
-    monkeypatch.setattr("sao.evaluation.evaluate_generation", distances)
-    monkeypatch.setattr("sao.evaluation.memorised", copies)
+    monkeypatch.setattr("sao.cli.evaluating.evaluate_generation", distances)
+    monkeypatch.setattr("sao.cli.evaluating.memorised", copies)
     words = ["--metrics", "fid,memorised", "--samples", "20", "--seed", "3", "-o", str(tmp_path / "some.json")]
     assert main(["eval", str(run), *words]) == 0
     data, expected = tiny.dataset(), sao.load(run).sample(20, 3)
