@@ -52,8 +52,7 @@ def train(
     if named and not isinstance(labels, str | os.PathLike | None):
         raise InputError("labels of a path are a table of name,label: give the path of a CSV file, or load the data first")
     by_hand = {key: _text(value) for key, value in (options or {}).items()}
-    for kind, chosen in (("method", method), ("encoder", encoder)):
-        by_hand |= _chosen(kind, chosen)
+    by_hand |= _chosen("method", method) | _chosen("encoder", encoder)
     by_hand["data.source"] = os.fspath(data) if named else IN_MEMORY
     if named and labels is not None:
         by_hand["data.label_file"] = os.fspath(labels)

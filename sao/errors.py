@@ -33,6 +33,11 @@ def explained(path: str | os.PathLike[str], kind: str, advice: str) -> Iterator[
         raise InputError(f"{where} cannot be read{kind} ({reason}): {advice}") from None
 
 
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """1 image, 2 images, 3 copies."""
+    return f"{count} {one if count == 1 else several or one + 's'}"
+
+
 def typed(*words: Any) -> str:
     """A command of `sao` that a person can paste into a shell, whatever its paths are called."""
     code = [word for path in CODE for word in ("--code", path)] if words[0] != "train" else []

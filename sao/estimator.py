@@ -279,9 +279,8 @@ class StructuralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clu
                 raise InputError(f"X must be as it was fitted, uint8 images {shape}, got {x.dtype} {x.shape[1:]}")
             return x
         if x.dtype != np.uint8 or len(x) < 2 or x.shape[1] != x.shape[2] or not 8 <= x.shape[1] <= 256 or 0 in x.shape:
-            raise InputError(
-                f"images must be uint8 (n, h, w[, c]), at least 2, square with 8 to 256 pixels a side, got {x.dtype} {x.shape}"
-            )
+            wanted = "images must be uint8 (n, h, w[, c]), at least 2, square with 8 to 256 pixels a side"
+            raise InputError(f"{wanted}, got {x.dtype} {x.shape}")
         self.n_features_in_ = int(np.prod(x.shape[1:]))
         vars(self).pop("feature_names_in_", None)  # of an earlier fit to a table
         return x if x.ndim == 4 else x[..., None]

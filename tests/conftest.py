@@ -21,6 +21,5 @@ os.environ["SAO_INCEPTION_WEIGHTS"] = "none"
 def only_what_is_in_the_package():
     """What a test registers from outside is gone after it."""
     yield
-    outside = sys.modules.get("sao.config.outside")
-    if outside is not None and outside.anything():
+    if (outside := sys.modules.get("sao.config.outside")) is not None:
         outside.forget()

@@ -13,32 +13,19 @@ import ast
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tiny
 import yaml
 
 ROOT = Path(__file__).parents[1]
 NEEDS = ("gpu", "network", "cluster")
-SMALL = {
-    "encoder.widths": "[4, 8]",
-    "encoder.blocks": "1",
-    "method.embedding_size": "8",
-    "method.generator.width": "4",
-    "method.generator.depth": "1",
-    "method.generator.latent_size": "8",
-    "method.bank": "8",
-    "train.batch": "8",
-    "train.steps": "2",
-    "train.threads": "1",
-    "log.evaluate_every": "2",
-    "log.sample_every": "2",
-    "log.checkpoint_every": "1",
-    "log.evaluate_minutes": "1e-9",
-    "log.report": "false",
-}
+SHALLOW = {"encoder.blocks": "1", "method.generator.depth": "1", "method.bank": "8", "train.batch": "8", "train.steps": "2"}
+SHORT = {"log.evaluate_every": "2", "log.sample_every": "2", "log.checkpoint_every": "1"}
+SMALL = tiny.OPTIONS | tiny.METHODS["structural"] | SHALLOW | SHORT
 
 
 class Wrong(AssertionError):
@@ -132,8 +119,9 @@ def check(arguments: list[str]) -> Any:
         parsed, rest = cli.build_parser().parse_known_args(others)
         if rest or (options and not parsed.takes_options):
             raise Wrong(f"sao {' '.join(arguments)}: it does not take {(rest or [*options])[0]}")
+        parsed.options = options
         if parsed.takes_options:
-            load_preset(getattr(parsed, "preset", None) or "digits", options)
+            load_preset(getattr(parsed, "preset", None) or "digits", parsed.options)
         elif parsed.command == "presets" and parsed.name:
             load_preset(parsed.name)
     except InputError as error:
@@ -156,17 +144,19 @@ class Reader:
                 raise Wrong(f"line {block.line}: {type(error).__name__}: {error}") from error
 
     def _read(self, block: Block) -> None:
-        actions: dict[str, Callable[[Block], None]] = {
-            "bash": self._shell,
-            "python": self._python,
-            "yaml": lambda b: self._options(b.text),
-            "json": lambda b: json.loads(b.text),
-            "text": lambda b: None,
-            "bibtex": lambda b: None,
-        }
-        if block.language not in actions:
-            raise Wrong(f"a block must name its language ({', '.join(actions)}), not {block.language!r}")
-        actions[block.language](block)
+        from sao.config import build
+
+        match block.language:
+            case "bash":
+                self._shell(block)
+            case "python":
+                self._python(block)
+            case "yaml":
+                build(yaml.safe_load(block.text))
+            case "json":
+                json.loads(block.text)
+            case other if other not in ("text", "bibtex"):
+                raise Wrong(f"a block must name its language, bash, python, yaml, json, text or bibtex, not {other!r}")
 
     def _python(self, block: Block) -> None:
         for name, text in files([block]):
@@ -177,11 +167,6 @@ class Reader:
             exec(code, self.names)
         else:
             check_imports(block.text)
-
-    def _options(self, text: str) -> None:
-        from sao.config import build
-
-        build(yaml.safe_load(text))
 
     def _shell(self, block: Block) -> None:
         for words in commands(block.text):
@@ -204,7 +189,7 @@ class Reader:
         if (block.long and not training) or (self.brief and parsed.command == "bench"):
             return
         if training and (block.long or self.brief):
-            arguments = [*_without_minutes(arguments), *_small_options(arguments)]
+            arguments = [*_without_minutes(arguments), *_small_options(parsed)]
         if parsed.command == "explore":
             arguments = [*arguments, "--overwrite"]  # another document may have asked the same of the same folder
         from sao.cli.main import main
@@ -220,16 +205,13 @@ def _without_minutes(words: list[str]) -> list[str]:
     return words[:at] + words[at + 2 :]
 
 
-def _small_options(arguments: list[str]) -> list[str]:
+def _small_options(parsed: Any) -> list[str]:
     """Those that the method and the encoder of a training have."""
-    from sao.cli import main as cli
     from sao.config import Config, load_preset
     from sao.config.overrides import option_names
 
-    others, options = cli.split_options(arguments)
-    parsed, _ = cli.build_parser().parse_known_args(others)
     preset = parsed.preset or ("digits" if parsed.source is None else "own")
-    values = load_preset(preset, options).model_dump(mode="json")
+    values = load_preset(preset, parsed.options).model_dump(mode="json")
     if values["encoder"] is None:  # chosen for the data: what is said of a ResNet would not fit vectors
         known = {name for name in SMALL if not name.startswith("encoder")}
     else:
@@ -261,16 +243,8 @@ def prepare(folder: Path) -> None:
     from PIL import Image
 
     draws = np.random.default_rng(0)
-    for kind in ("indoors", "outdoors"):
-        (folder / "photos" / kind).mkdir(parents=True)
-        for index in range(12):
-            pixels = draws.integers(0, 256, (20, 24, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / "photos" / kind / f"{index}.png")
-    for kind in ("church", "parachute", "spaniel"):
-        (folder / "things" / kind).mkdir(parents=True)
-        for index in range(8):
-            pixels = draws.integers(0, 256, (28, 28, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / "things" / kind / f"{index}.png")
+    tiny.draw_pictures(folder / "photos", 24, (20, 24, 3), classes=("indoors", "outdoors"))
+    tiny.draw_pictures(folder / "things", 24, (28, 28, 3), seed=1, classes=("church", "parachute", "spaniel"))
     Image.fromarray(draws.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(folder / "one.jpg")
     rows = draws.normal(size=(60, 3))
     lines = ["height,width,weight", *(",".join(f"{value:.4f}" for value in row) for row in rows)]

@@ -113,8 +113,7 @@ def test_the_one_evaluator_says_what_the_features_are_worth(table):
 
 
 def test_what_is_evaluated_is_what_transform_returns(pictures, tmp_path):
-    pictures.save(tmp_path / "run")
-    estimator = StructuralEmbedding.load(tmp_path / "run").set_params(feature="layers")
+    estimator = StructuralEmbedding.load(pictures.save(tmp_path / "run")).set_params(feature="layers")
     labels = np.arange(len(PIXELS)) % 2
     found = {metric.name: metric for metric in estimator.evaluate(PIXELS, labels).metrics}
     assert {found[name].protocol["feature"] for name in ("svm", "untrained/svm")} == {"layers"}
@@ -128,8 +127,7 @@ def test_clusters_are_evaluated_along_the_manifold_that_was_asked_for(manifold, 
     """UMAP takes half a minute to import, so its clusters are the spectral ones here."""
     spectral = along.manifold_clusters
     monkeypatch.setattr(along, "_umap_clusters", lambda features, k, seed: spectral(features, k, "spectral", seed))
-    pictures.save(tmp_path / "run")
-    estimator = StructuralEmbedding.load(tmp_path / "run").set_params(manifold=manifold)
+    estimator = StructuralEmbedding.load(pictures.save(tmp_path / "run")).set_params(manifold=manifold)
     found = {metric.name: metric for metric in estimator.evaluate(PIXELS, np.arange(len(PIXELS)) % 2).metrics}
     assert {found[name].protocol["algorithm"].split()[0] for name in ("manifold", "raw/manifold")} == {said}
 
@@ -218,8 +216,7 @@ def test_clusters_along_the_manifold(tmp_path):
     nudged = ROWS + 1e-3
     assert estimator.predict(nudged).tolist() == estimator.labels_.tolist()
     assert estimator.predict(nudged[::-1][:7]).tolist() == estimator.labels_[::-1][:7].tolist()
-    estimator.save(tmp_path / "run")
-    again = StructuralEmbedding.load(tmp_path / "run")
+    again = StructuralEmbedding.load(estimator.save(tmp_path / "run"))
     assert again.manifold == "spectral"
     again.cluster_centers_ = -again.cluster_centers_  # it asks the training samples, not these
     assert again.predict(nudged).tolist() == estimator.labels_.tolist()
@@ -300,8 +297,7 @@ def test_on_log_gets_rows_and_ends_fit(tmp_path):
     fitted = StructuralEmbedding(3, steps=6, random_state=0, options=options, on_log=rows.append).fit(ROWS)
     assert [row["step"] for row in rows] == [2, 4, 6]
     assert "discriminator/distance" in rows[0]
-    fitted.save(tmp_path / "kept")
-    assert StructuralEmbedding.load(tmp_path / "kept").on_log is None
+    assert StructuralEmbedding.load(fitted.save(tmp_path / "kept")).on_log is None
 
     def stop(error: BaseException):
         def on_log(row: dict) -> None:
@@ -327,11 +323,8 @@ def test_verbose_says_what_was_chosen_and_how_far_it_is(capsys):
 def test_options_reach_the_configuration():
     options = {"train.batch": np.int64(9), "method.distance": "bhattacharyya", "encoder.width": 24}
     config = StructuralEmbedding(2, steps=1, options=options).fit(ROWS).model_.config
-    assert (config.train.batch, structural_options(config).distance, config.encoder) == (
-        9,
-        "bhattacharyya",
-        PerceptronOptions(width=24),
-    )
+    assert (config.train.batch, structural_options(config).distance) == (9, "bhattacharyya")
+    assert config.encoder == PerceptronOptions(width=24)
     assert StructuralEmbedding(2, options={"train.epochs": 2, "train.batch": 30}).fit(ROWS).n_steps_ == 4
 
 

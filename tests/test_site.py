@@ -3,15 +3,16 @@
 `make slow` builds it; what it is built from is looked at always.
 """
 
-import importlib.util
 import os
 import pkgutil
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
@@ -26,11 +27,7 @@ OUTSIDE = re.compile(r"\s*['\"]?(?:[a-z]+:)?//", re.IGNORECASE)
 # Attributes for which a browser fetches something when it shows the page; a link (a href) waits for a click.
 FETCHED = {"src", "srcset", "data", "poster", "background"}
 
-_spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
-assert _spec is not None
-assert _spec.loader is not None
-hooks = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(hooks)
+hooks = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "hooks.py")))
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +39,23 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-class Fetches(HTMLParser):
-    """The addresses that a page fetches."""
+class Page(HTMLParser):
+    """The addresses that a page fetches, and where its links lead."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.fetched: list[str] = []
+        self.links: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         for name, value in attrs:
             if name in FETCHED or (tag == "link" and name == "href" and ("rel", "canonical") not in attrs):
-                self.found.append(value or "")
+                self.fetched.append(value or "")
             if name == "style":
-                self.found += addresses_in_style(value or "")
+                self.fetched += addresses_in_style(value or "")
+            if tag == "a" and name == "href" and value:
+                self.links.append(value)
 
 
 def addresses_in_style(text: str) -> list[str]:
@@ -64,9 +65,7 @@ def addresses_in_style(text: str) -> list[str]:
 def fetched_from_outside(folder: Path) -> list[str]:
     found = []
     for path in folder.rglob("*.html"):
-        page = Fetches()
-        page.feed(path.read_text(encoding="utf-8"))
-        found += [f"{path.name}: {address}" for address in page.found if OUTSIDE.match(address)]
+        found += [f"{path.name}: {address}" for address in Page(path).fetched if OUTSIDE.match(address)]
     for path in folder.rglob("*.css"):
         addresses = addresses_in_style(path.read_text(encoding="utf-8"))
         found += [f"{path.name}: {address}" for address in addresses if OUTSIDE.match(address)]
@@ -130,23 +129,10 @@ def test_results_are_on_the_site(site):
         assert (site / "results" / f"{name}.html").exists(), path
 
 
-class Links(HTMLParser):
-    """Where the links of a page lead."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [value for name, value in attrs if tag == "a" and name == "href" and value]
-
-
 def dead_links(folder: Path) -> list[str]:
     found = []
     for path in set(folder.rglob("*.html")) - {folder / "404.html"}:  # which a server shows, by addresses of its own
-        page = Links()
-        page.feed(path.read_text(encoding="utf-8"))
-        inside = [unquote(link.partition("#")[0]) for link in page.found if ":" not in link]
+        inside = [unquote(link.partition("#")[0]) for link in Page(path).links if ":" not in link]
         found += [f"{path.name}: {link}" for link in inside if link and not (path.parent / link).exists()]
     return found
 

@@ -1,10 +1,11 @@
 """The versions that the workflow tests are those that pyproject.toml and constraints.txt declare."""
 
-import importlib.util
 import itertools
 import re
+import runpy
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import yaml
 
@@ -13,31 +14,24 @@ import sao
 ROOT = Path(__file__).parents[1]
 
 
-def versions():
-    spec = importlib.util.spec_from_file_location("versions", ROOT / ".github" / "versions.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+versions = SimpleNamespace(**runpy.run_path(str(ROOT / ".github" / "versions.py")))
 
 
 def test_oldest_and_newest_are_read_from_the_project():
-    found = versions().declared()
+    found = versions.declared()
     assert found["python"][0] == "3.11"
     assert found["torch"][1:] == ["tested", "newest"]
     assert f'"torch>={found["torch"][0]}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_another_torch_takes_the_place_of_the_tested_one():
-    pinned = versions().pinned("numpy==2.4\ntorch==2.13.0\ntorchvision==0.28\n", "2.6")
+    pinned = versions.pinned("numpy==2.4\ntorch==2.13.0\ntorchvision==0.28\n", "2.6")
     assert pinned.splitlines() == ["numpy==2.4", "torch~=2.6.0"]
-    assert "torch" not in versions().pinned("numpy==2.4\ntorch==2.13.0\n", "newest")
+    assert "torch" not in versions.pinned("numpy==2.4\ntorch==2.13.0\n", "newest")
 
 
 def test_oldest_and_newest_of_both_meet_on_linux_and_the_newest_on_macos():
-    module = versions()
-    jobs, found = module.matrix()["include"], module.declared()
+    jobs, found = versions.matrix()["include"], versions.declared()
     pairs = {(job["python"], job["torch"]) for job in jobs if job["os"].startswith("ubuntu")}
     assert pairs == set(itertools.product(found["python"], found["torch"]))
     assert [job["python"] for job in jobs if job["os"].startswith("macos")] == [found["python"][-1]]

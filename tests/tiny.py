@@ -1,5 +1,6 @@
 """The smallest real training, in this process or in another one that can be killed."""
 
+import csv
 import json
 import multiprocessing
 import os
@@ -8,12 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from PIL import Image
 
 from sao.cli.main import main
 from sao.config import Config, load_preset
@@ -22,9 +24,16 @@ from sao.data.dataset import Dataset, Frames, Images
 from sao.data.loader import Batches
 from sao.data.named import digits
 from sao.methods import Batch, Method, structural
+from sao.training import checkpoint
 from sao.training.log import Log
 from sao.training.loop import new_method, train
 from sao.training.run_folder import DataFacts, Run
+
+
+def _own(options: str) -> dict[str, str]:
+    """Those of a method by their dotted names."""
+    return {f"method.{name}": value for name, _, value in (option.partition("=") for option in options.split())}
+
 
 GAN = {"method.generator.width": "4", "method.generator.latent_size": "8"}
 RESNET = {"encoder.widths": "[4, 8]"}
@@ -41,23 +50,8 @@ METHODS = {
     "structural": {**RESNET, **GAN, "method.embedding_size": "8", "method.bank": "64"},
     "hinge": {**RESNET, **GAN},
     "biggan": {**GAN, "encoder": "biggan", "encoder.width": "8"},
-    "self_conditioned": {
-        "method.width": "4",
-        "method.latent_size": "8",
-        "method.embedding_size": "4",
-        "method.clusters": "5",
-        "method.clustered": "100",
-        "method.recluster_every": "4",
-    },
-    "stylegan2": {
-        "method.width": "8",
-        "method.latent_size": "8",
-        "method.group": "4",
-        "method.penalty_every": "3",
-        "method.adapt_every": "2",
-        "method.adapt_images": "320",
-        "method.half_life": "1000",
-    },
+    "self_conditioned": _own("width=4 latent_size=8 embedding_size=4 clusters=5 clustered=100 recluster_every=4"),
+    "stylegan2": _own("width=8 latent_size=8 group=4 penalty_every=3 adapt_every=2 adapt_images=320 half_life=1000"),
     "bigbigan": {**RESNET, **GAN, **{f"method.{name}": "8" for name in ("width", "joint_width", "head_width")}},
     "genrep": {**RESNET, **HEAD, "method.source": json.dumps(SOURCE)},
     "simclr": {**RESNET, **HEAD},
@@ -74,6 +68,7 @@ METHODS = {
     "barlow_twins": {**RESNET, "method.projection_size": "16"},
 }
 Kind = TypeVar("Kind", bound=Method)
+First = Callable[[], None] | None  # what a process does before its command
 OPTIONS = {
     "train.batch": "16",
     "train.steps": "8",
@@ -122,6 +117,15 @@ def few() -> Dataset:
     """Some of the digits, just so many that they are not cross-validated: to evaluate all of them takes seconds."""
     data = dataset()
     return Dataset("digits", data.train.select(np.arange(400)), data.test.select(np.arange(110)))
+
+
+def draw_pictures(folder: Path, count: int, shape: tuple[int, ...] = (9, 9, 3), seed: int = 0, classes: Any = ("",)) -> Path:
+    """PNG files of noise, in turns in a folder for each class."""
+    for index, pixels in enumerate(np.random.default_rng(seed).integers(0, 256, (count, *shape), dtype=np.uint8)):
+        place = folder / classes[index % len(classes)]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(place / f"{index}.png")
+    return folder
 
 
 def save_few(path: Path) -> Path:
@@ -179,6 +183,13 @@ def trained(folder: Path, data: Dataset | None = None, **options: Any) -> tuple[
     return run, method
 
 
+def untrained(folder: Path, method: Method | None = None, **options: Any) -> Run:
+    """A run that looks as if it had been trained for eight steps."""
+    run = Run.create(folder, config(**options), DataFacts.of(dataset()))
+    checkpoint.save(run.checkpoints, method or new_method(run.config, dataset(), torch.device("cpu")), 8, keep=1)
+    return run
+
+
 def go_on(run: Run, settings: Config, data: Dataset, method: Method, first: int) -> None:
     log = Log(run.folder)
     try:
@@ -201,6 +212,22 @@ def wait_for(happened: Callable[[], bool], alive: Callable[[], bool], seconds: f
         time.sleep(0.002)
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file, as a spreadsheet would read them."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        return list(csv.DictReader(file))
+
+
+def metrics(path: Path) -> dict[str, dict[str, Any]]:
+    """Those that `sao eval` wrote, by their names."""
+    return {metric["name"]: metric for metric in json.loads(path.read_text())}
+
+
 def lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
@@ -215,10 +242,11 @@ _server.set_forkserver_preload(
 class Command:
     """`sao ARGUMENTS` in a process of its own; what it says goes to FOLDER/said.txt and FOLDER/errors.txt."""
 
-    def __init__(self, folder: Path, *arguments: str, die: tuple[str, str, int] | None = None) -> None:
+    def __init__(self, folder: Path, *arguments: object, die: tuple[str, str, int] | None = None, first: First = None) -> None:
+        first = first if die is None else partial(_kill_at, *die)
         self.output, self.errors = folder / "said.txt", folder / "errors.txt"
         self.output.unlink(missing_ok=True)  # what the command before it said
-        self.process = _server.Process(target=_run, args=(list(arguments), str(self.output), str(self.errors), die))
+        self.process = _server.Process(target=_run, args=(list(map(str, arguments)), self.output, self.errors, first))
         self.process.start()
 
     def wait_for(self, happened: Callable[[], bool]) -> None:
@@ -228,6 +256,11 @@ class Command:
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
+    def succeed(self) -> str:
+        """What it said, once it has ended as it should."""
+        assert self.wait() == 0, self.errors.read_text()
+        return self.output.read_text()
+
     def wait(self) -> int:
         """The exit code; negative for a signal."""
         self.process.join(300)
@@ -235,14 +268,14 @@ class Command:
         return self.process.exitcode
 
 
-def _run(arguments: list[str], output: str, errors: str, die: tuple[str, str, int] | None) -> None:
+def _run(arguments: list[str], output: Path, errors: Path, first: First) -> None:
     from sao.cli.main import main
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have been told to ignore Ctrl-C
     for number, path in ((1, output), (2, errors)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-    if die is not None:
-        _kill_at(*die)
+    if first is not None:
+        first()
     code = main(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -264,6 +297,13 @@ def _kill_at(module: str, name: str, call: int) -> None:
         return function(*args, **kwargs)
 
     setattr(owner, name, dying)
+
+
+def said(capsys, *words: object) -> str:
+    """What a command that succeeds writes to standard output."""
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == 0
+    return capsys.readouterr().out
 
 
 def refused(capsys, *words: object, quiet: bool = False) -> str:

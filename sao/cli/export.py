@@ -31,43 +31,31 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> None:
-    target = Path(arguments.output)
-    from sao.export import (
-        PLAIN_FILES,
-        against_sao,
-        check_can_write,
-        in_several_sizes,
-        whole_encoder,
-        whole_generator,
-        write,
-    )
+    target, feature = Path(arguments.output), arguments.feature
+    from sao import export
 
-    check_can_write(target, arguments.any_size)
+    export.check_can_write(target, arguments.any_size)
     if arguments.any_size and arguments.generator:
         raise InputError("--any-size is for the encoder: a generator takes no images")
     if target.suffix == "":
-        writable_folder(target, arguments.overwrite, PLAIN_FILES)
+        writable_folder(target, arguments.overwrite, export.PLAIN_FILES)
     else:
         writable(target, arguments.overwrite)
     import sao
 
     model = sao.load(arguments.run, device="cpu", report=warn)
     if arguments.generator:
-        whole, inputs = whole_generator(model), _latents(model)
+        whole, inputs = export.whole_generator(model), _latents(model)
         said = f"{CHECKED} latents"
     else:
-        whole = whole_encoder(model, arguments.feature, arguments.any_size)
+        whole = export.whole_encoder(model, feature, arguments.any_size)
         inputs, said = _samples(model, arguments.run, arguments.data)
-    what = (
-        f"generator of a {model.config.method.name} run"
-        if arguments.generator
-        else f"encoder of a {model.config.method.name} run"
-    )
-    described = f"The {what} at step {model.step}, written by sao {__version__}."
+    what = "generator" if arguments.generator else "encoder"
+    described = f"The {what} of a {model.config.method.name} run at step {model.step}, written by sao {__version__}."
     if whole.preparation:
         described += f"\n\nHow an image file becomes its input: {whole.preparation}."
-    given = in_several_sizes(inputs) if arguments.any_size else inputs
-    difference, function = write(target, whole, given, described, arguments.overwrite)
+    given = export.in_several_sizes(inputs) if arguments.any_size else inputs
+    difference, function = export.write(target, whole, given, described, arguments.overwrite)
     sizes = "hw" if arguments.any_size else ()
     form = "x".join(["n", *sizes, *map(str, whole.example.shape[1 + len(sizes) :])])
     print(f"{whole.kind} of step {model.step} in {target}: {whole.input_name} ({form}, {inputs.dtype}) → {whole.output_name}")
@@ -76,7 +64,7 @@ def run(arguments: Namespace) -> None:
     if whole.preparation:
         print(f"{'it prepares images' if arguments.any_size else 'prepare images'} so: {whole.preparation}")
     place = arguments.data or (None if model.facts.place is None else model.facts.place[0])
-    if arguments.any_size and place is not None and (found := against_sao(model, arguments.feature, whole, function, place)):
+    if arguments.any_size and place is not None and (found := export.against_sao(model, feature, whole, function, place)):
         print(found)
     there, here = _speed(function, inputs), _speed(whole.expected, inputs)
     print(f"speed here: the file {there:.0f} samples/s, sao {here:.0f} samples/s")

@@ -1,9 +1,12 @@
 """Flags that several commands have, in the same words."""
 
 from argparse import ArgumentParser
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sao.errors import InputError
+
+if TYPE_CHECKING:  # torch comes with it
+    from sao.data.labels import LabelFile
 
 RUN = "folder of a trained run, or the name of a model that comes with sao"
 DATA = "a path or a data set's name, as for sao train --data"
@@ -22,13 +25,20 @@ def count_or(word: str, flag: str, given: str, of: str) -> int | None:
 
 
 def add_run(parser: ArgumentParser, **more: Any) -> None:
-    parser.add_argument(
-        "run", metavar="RUN", help="folder of a trained run, or the name of a model that comes with sao", **more
-    )
+    parser.add_argument("run", metavar="RUN", help=RUN, **more)
 
 
 def add_labels(parser: ArgumentParser) -> None:
     parser.add_argument("--labels", metavar="L.csv", help=LABELS)
+
+
+def labels_in(path: str | None) -> "LabelFile | None":
+    """What --labels or --names was given, read before anything is computed."""
+    if path is None:
+        return None
+    from sao.data.labels import read_labels
+
+    return read_labels(path)
 
 
 def add_feature(parser: ArgumentParser, default: str | None = None) -> None:

@@ -30,15 +30,14 @@ def open_with_splits(model: Model, data: str) -> tuple[Samples, list[str] | None
     """The same, and for each sample its split, train or test, where there are two."""
     if data in named.NAMES:
         opened = _named(model, data)
-        _say(opened.notes, [])
+        say(opened.notes, [])
         train, test = opened.dataset.train, opened.dataset.test
         names = [f"train {i}" for i in range(len(train))] + [f"test {i}" for i in range(len(test))]
         return replace(joined(train, test), names=names), ["train"] * len(train) + ["test"] * len(test)
-    data = named_source("data.source", data)
-    check_there(data)
+    data = _found(data)
     reading = reading_of(model.config, model.facts)
     samples, skipped, notes = open_for_embedding(data, progress=Bar("reading", "items"), **reading)
-    _say(notes, skipped)
+    say(notes, skipped)
     return samples, _splits_of(model, data, samples)
 
 
@@ -67,17 +66,9 @@ def open_split_for(model: Model, data: str) -> Opened:
     """
     if data in named.NAMES:
         return _named(model, data)
-    data = named_source("data.source", data)
-    check_there(data)
-    config = model.config
-    return open_path(
-        data,
-        strict=config.data.strict,
-        held_out=config.data.held_out,
-        seed=config.seed,
-        progress=Bar("reading", "items"),
-        **reading_of(config, model.facts),
-    )
+    config, about, bar = model.config, model.config.data, Bar("reading", "items")
+    reading = reading_of(config, model.facts)
+    return open_path(_found(data), strict=about.strict, held_out=about.held_out, seed=config.seed, progress=bar, **reading)
 
 
 def _named(model: Model, name: str) -> Opened:
@@ -104,22 +95,26 @@ def as_trained(dataset: Dataset, shape: tuple[int, ...]) -> tuple[Dataset, list[
     if there[0] != channels:
         parts = [_recoloured(part, channels) for part in (dataset.train, dataset.test) if isinstance(part, Images)]
         dataset = Dataset(dataset.name, *parts)
-        notes.append(
-            f"images were made {'grey' if channels == 1 else 'colour (three equal channels)'}, as the network was trained"
-        )
+        kind = "grey" if channels == 1 else "colour (three equal channels)"
+        notes.append(f"images were made {kind}, as the network was trained")
     return dataset, notes
 
 
 def _recoloured(images: Images, channels: int) -> Images:
     pixels = images.pixels
     if channels == 1:
-        pixels = np.concatenate(
-            [(part @ GREY + 0.5).astype(np.uint8) for part in np.array_split(pixels, -(-len(pixels) // 4096))]
-        )
-        pixels = pixels[..., None]
+        parts = np.array_split(pixels, -(-len(pixels) // 4096))
+        pixels = np.concatenate([(part @ GREY + 0.5).astype(np.uint8) for part in parts])[..., None]
     else:
         pixels = np.repeat(pixels, channels, axis=3)
     return Images(pixels, images.labels, images.names, images.class_names)
+
+
+def _found(data: str) -> str:
+    """A path that is there; FILE.py:NAME by the name that it then has."""
+    data = named_source("data.source", data)
+    check_there(data)
+    return data
 
 
 def check_there(data: str) -> None:
@@ -127,13 +122,7 @@ def check_there(data: str) -> None:
         raise InputError(f"there is no file or folder {data}")
 
 
-def _say(notes: list[str], skipped: list[Skipped]) -> None:
+def say(notes: list[str], skipped: list[Skipped]) -> None:
     """To people: what a command writes may go to another program."""
-    for note in notes:
+    for note in [*notes, *([skipped_said(skipped)] if skipped else [])]:
         print(printable(note), file=sys.stderr)
-    say_skipped(skipped)
-
-
-def say_skipped(skipped: list[Skipped]) -> None:
-    if skipped:
-        print(printable(skipped_said(skipped)), file=sys.stderr)

@@ -128,15 +128,12 @@ def split_options(words: list[str]) -> tuple[list[str], dict[str, str]]:
 
 def _nearest(parser: Parser, flag: str, command: str) -> str:
     """ " (did you mean …?)" for a flag that a command does not have; train has every option of the configuration too."""
-    import difflib
-
     from sao.config import Config
-    from sao.config.overrides import suggestion
+    from sao.config.overrides import nearest, suggestion
 
     subparsers = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     flags = [known for known in subparsers.choices[command]._option_string_actions if known.startswith("--")]
     word = flag.partition("=")[0]
     if command == "train" and (meant := suggestion(Config, word)):
         return meant
-    near = difflib.get_close_matches(word, flags, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    return nearest(word, flags)

@@ -3,7 +3,7 @@
 import shutil
 import textwrap
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sao.errors import InputError
 
@@ -22,30 +22,37 @@ def run(arguments: Namespace) -> None:
 
 def _lines(group: str | None) -> Iterator[str]:
     from sao.config import Config
+    from sao.config.help import option_lines
     from sao.config.outside import find_all_installed, register
     from sao.config.overrides import every_option, nearest
     from sao.methods import ENCODERS, METHODS
     from sao.runtime.code_files import import_file, split
 
     find_all_installed()
+    kinds = {"method": METHODS, "encoder": ENCODERS}
     if group is None:
         yield from _overview()
         return
     if (typed := split(group)) is not None:
         group = register(import_file(typed[0]).member(typed[1]))
     word = group.removeprefix("--").removesuffix(".").removeprefix("method.name=").replace("-", "_")
-    for kind, members in (("method", METHODS), ("encoder", ENCODERS)):
-        if word in (f"{kind}.{name}" for name in members):
-            word = word.partition(".")[2]
-            yield from _member(kind, members[word])
-            return
-    found = list(_group(word)) if word in Config.model_fields else []
-    if word in METHODS:
-        found += _member("method", METHODS[word])
-    if word in ENCODERS:
-        found += _member("encoder", ENCODERS[word])
-    if not found:
-        found = list(_single(word))
+    if word in kinds:
+        yield f"--{word} NAME: {Config.model_fields[word].description}"
+        for name, member in kinds[word].items():
+            yield f"  {name:17} {_first_line(member)}"
+        yield f"  `sao options {word}.NAME` shows the options of one"
+        return
+    named = [(kind, name) for kind, members in kinds.items() for name in members if word in (name, f"{kind}.{name}")]
+    for kind, name in named:
+        yield f"--{kind} {name}: {_first_line(kinds[kind][name])}"
+        yield from _shown(option_lines(kinds[kind][name], f"{kind}."))
+    if named:
+        return
+    rows = list(option_lines(Config, ""))
+    for kind, members in kinds.items():
+        for member in members.values():
+            rows += option_lines(member, f"{kind}.")
+    found = list(_shown(dict.fromkeys(row for row in rows if row[0] == word or row[0].startswith(f"{word}."))))
     if not found:
         known = [*Config.model_fields, *METHODS, *ENCODERS, *every_option(Config)]
         raise InputError(f"there is no group of options {group!r}{nearest(word, known)}; `sao options` lists them")
@@ -60,54 +67,13 @@ def _overview() -> Iterator[str]:
     for name, field in Config.model_fields.items():
         yield f"{name:9} {field.description}"
     for kind, members in (("methods", METHODS), ("encoders", ENCODERS)):
-        yield ""
-        yield f"{kind}:"
+        yield f"\n{kind}:"
         for name, member in members.items():
             yield f"  {name:17} {_first_line(member)}"
-    yield ""
-    yield "sao options GROUP shows every option of a group, of a method or of an encoder: sao options train"
+    yield "\nsao options GROUP shows every option of a group, of a method or of an encoder: sao options train"
 
 
-def _group(name: str) -> Iterator[str]:
-    """One of the groups of the configuration, or an option that is in none."""
-    from sao.config import Config
-    from sao.config.help import option_lines
-    from sao.methods import ENCODERS, METHODS
-
-    field = Config.model_fields[name]
-    members = {"method": METHODS, "encoder": ENCODERS}.get(name)
-    if members is not None:
-        yield f"--{name} NAME: {field.description}"
-        for member, options in members.items():
-            yield f"  {member:17} {_first_line(options)}"
-        yield f"  `sao options {name}.NAME` shows the options of one"
-        return
-    rows = option_lines(Config, "")
-    yield from _shown(row for row in rows if row[0] == name or row[0].startswith(f"{name}."))
-
-
-def _member(kind: str, member: type) -> Iterator[str]:
-    from sao.config.help import option_lines
-
-    yield f"--{kind} {member.model_fields['name'].default}: {_first_line(member)}"
-    yield from _shown(option_lines(member, f"{kind}."))
-
-
-def _single(word: str) -> Iterator[str]:
-    """An option by its whole name, in whichever method it is."""
-    from sao.config import Config
-    from sao.config.help import option_lines
-    from sao.methods import ENCODERS, METHODS
-
-    rows = list(option_lines(Config, ""))
-    for kind, members in (("method", METHODS), ("encoder", ENCODERS)):
-        for member in members.values():
-            rows += option_lines(member, f"{kind}.")
-    chosen = dict.fromkeys(row for row in rows if row[0] == word or row[0].startswith(f"{word}."))
-    yield from _shown(iter(chosen))
-
-
-def _shown(rows: Iterator[tuple[str, str, str]]) -> Iterator[str]:
+def _shown(rows: Iterable[tuple[str, str, str]]) -> Iterator[str]:
     width = max(NARROWEST, min(120, shutil.get_terminal_size((100, 24)).columns))
     for name, kind, meaning in rows:
         if "." not in name and kind == "group":

@@ -42,7 +42,6 @@ class Priced:
     opened: Opened
     train: int
     test: int
-    classes: int | None
     note: str
     at_hand: bool = True
 
@@ -66,17 +65,8 @@ class Price:
 
 def price_run(config: Config, automatic: Set[str] | None = None, minutes: float | None = None) -> None:
     """Print what `sao train` would print before it begins, then the price."""
-    config = asked = with_other_runs(config)
-    config, data = _data(config, automatic is not None)
-    reasons: list[str] = []
-    if automatic is not None and data.at_hand:
-        dataset = data.opened.dataset
-        begun = with_suited_start(config, dataset.train, automatic)
-        if minutes is None:
-            config, reasons = choose_options(begun.config, dataset.train, begun.given)
-        else:
-            config, reasons, _ = choose_options_and_time(begun.config, dataset, begun.given, minutes)
-        reasons = [*begun.notes, *reasons]
+    asked = with_other_runs(config)
+    config, data, reasons = _chosen(asked, automatic, minutes)
     for sentence in (*data.opened.notes, *reasons):
         print(sentence)
     if data.opened.skipped:
@@ -84,18 +74,25 @@ def price_run(config: Config, automatic: Set[str] | None = None, minutes: float 
     price = _price(config, data)
     for sentence in take_weights(price.step.trial.method, config, data.opened.dataset.train.shape).notes:
         print(sentence)
-    print(described_data(data.opened.dataset) if data.at_hand else price.note)
     if data.at_hand:
+        print(described_data(data.opened.dataset))
         print(describe(config, data.opened.dataset, price.step.trial.method))
+    else:
+        print(price.note)
     passes = price.steps * config.train.batch / price.samples
     print(f"length      {price.steps} steps of {config.train.batch}: {passes:.3g} passes over the data")
-    print(f"one step    {price.step.seconds:.3g} s{_learnt_from(price.step, config.train.batch)}")
+    tried, how = price.step.trial, ", measured"
+    if tried.batch != config.train.batch:
+        how = f", a straight line through batches of {tried.batch // 2} and {tried.batch} ({tried.seconds:.3g} s)"
+    print(f"one step    {price.step.seconds:.3g} s{how}")
     limit = config.log.evaluate_minutes
     print(f"evaluation  {'no limit' if limit is None else f'at most {clock(60 * limit)}'} after the last step")
     if config.log.report:
         print(f"report      {clock(price.report)} after that")
     print(f"whole run   {price.steps} steps: {clock(price.training + price.report)} without evaluations")
-    print(f"memory      {_memory(config, price)}")
+    here = memory_of(choose_device(config.train.device))
+    more = "" if price.step.memory < 0.9 * here else ": too much; lower train.batch, or set method.micro_batch"
+    print(f"memory      {price.step.memory / 1e9:.2g} GB of the {here / 1e9:.3g} GB here{more}")
     disk = price.checkpoint * (config.log.keep + 1)
     print(f"disk        {disk / 1e9:.2f} GB for {config.log.keep} checkpoints and the one being written")
     if automatic is not None and data.at_hand:  # last: larger images would count as the memory of this run
@@ -119,11 +116,22 @@ def _sizes(config: Config, dataset: Dataset, given: Set[str], minutes: float | N
 
 
 def price(config: Config, automatic: Set[str] | None = None) -> Price:
-    config, data = _data(config, automatic is not None)
-    if automatic is not None and data.at_hand:
-        begun = with_suited_start(config, data.opened.dataset.train, automatic)
-        config, _ = choose_options(begun.config, data.opened.dataset.train, begun.given)
+    config, data, _ = _chosen(config, automatic)
     return _price(config, data)
+
+
+def _chosen(config: Config, automatic: Set[str] | None, minutes: float | None = None) -> tuple[Config, Priced, list[str]]:
+    """The options that a run would have, its data, and the reasons."""
+    config, data = _data(config, automatic is not None)
+    if automatic is None or not data.at_hand:
+        return config, data, []
+    dataset = data.opened.dataset
+    begun = with_suited_start(config, dataset.train, automatic)
+    if minutes is None:
+        config, reasons = choose_options(begun.config, dataset.train, begun.given)
+    else:
+        config, reasons, _ = choose_options_and_time(begun.config, dataset, begun.given, minutes)
+    return config, data, [*begun.notes, *reasons]
 
 
 def _price(config: Config, data: Priced) -> Price:
@@ -147,7 +155,7 @@ def _data(config: Config, automatic: bool) -> tuple[Config, Priced]:
         return config, _stand_in(config)
     dataset = opened.dataset
     note = f"data        {dataset.name}, {len(dataset.train)} training samples"
-    return config, Priced(opened, len(dataset.train), len(dataset.test), dataset.classes, note)
+    return config, Priced(opened, len(dataset.train), len(dataset.test), note)
 
 
 def _stand_in(config: Config) -> Priced:
@@ -162,17 +170,4 @@ def _stand_in(config: Config) -> Priced:
         frames = Frames(whole, np.full(shape[0], 4 / 3, np.float32), config.data.crop)
     images = Images(draws.integers(0, 256, shape, dtype=np.uint8), np.arange(shape[0]) % classes, frames=frames)
     note = f"data        {source} is not at hand: priced with random pixels of its shape and its {train} samples"
-    return Priced(Opened(Dataset(source, images, images), [], []), train, test, classes, note, at_hand=False)
-
-
-def _learnt_from(cost: StepCost, batch: int) -> str:
-    if cost.trial.batch == batch:
-        return ", measured"
-    tried = cost.trial.batch
-    return f", a straight line through batches of {tried // 2} and {tried} ({cost.trial.seconds:.3g} s)"
-
-
-def _memory(config: Config, price: Price) -> str:
-    here = memory_of(choose_device(config.train.device))
-    more = "" if price.step.memory < 0.9 * here else ": too much; lower train.batch, or set method.micro_batch"
-    return f"{price.step.memory / 1e9:.2g} GB of the {here / 1e9:.3g} GB here{more}"
+    return Priced(Opened(Dataset(source, images, images), [], []), train, test, note, at_hand=False)

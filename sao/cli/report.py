@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sao.cli.flags import add_channels, add_labels
+from sao.cli.flags import add_channels, add_labels, labels_in
 from sao.cli.output import check_shown, shown_channels, warn, writable
 from sao.errors import InputError
 
@@ -44,12 +44,11 @@ def run(arguments: Namespace) -> None:
     if arguments.layout == "umap":
         check_umap()
     writable(target)
-    from sao.data.labels import read_labels
     from sao.report.build import STAGES, Limits, write_report
     from sao.runtime.interrupt import interruptible
     from sao.training.log import Stages
 
-    labels = None if arguments.labels is None else read_labels(arguments.labels)
+    labels = labels_in(arguments.labels)
     limits = Limits(arguments.points, clusters=arguments.clusters, umap=arguments.layout == "umap", channels=channels)
     stages = Stages("report", every=5.0, of=len(runs) * (1 + STAGES) + 1)
     try:

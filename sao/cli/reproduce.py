@@ -64,7 +64,9 @@ def run(arguments: Namespace) -> int:
         raise InputError(f"there is no {arguments.target!r} to reproduce; there is: {', '.join(TARGETS)}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("sao reproduce starts processes of its own: leave torchrun out, and give --jobs")
-    _check_taken(arguments)
+    for flag in ("scale", "data", "rows", "dry_run", "controls", "no_search", "search_on", "rates", "runs", "known"):
+        if getattr(arguments, flag) not in (None, False) and flag not in TARGETS[arguments.target]:  # without effect
+            raise InputError(f"sao reproduce {arguments.target} does not take --{flag.replace('_', '-')}")
     seeds, options = seeds_in(arguments.seeds), options_of(arguments, arguments.options)
     make = {"figure1": _figure1, "figure2": _figure2, "compare": _compare}.get(arguments.target, _table)
     return guarded(lambda: make(arguments, seeds, options))
@@ -137,6 +139,7 @@ def _figure1(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
 
 
 def _compare(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
+    from sao.reproduce import study
     from sao.reproduce.compare import comparison
 
     if arguments.data is None:
@@ -145,13 +148,9 @@ def _compare(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
     table, runs = comparison(arguments.data, rows, seeds, options, arguments.out)
     out, processes = runs[0].folder.parents[1], arguments.jobs or at_a_time("cpu")
     if arguments.dry_run:
-        from sao.reproduce.study import price_study
-
-        price_study(runs, processes)
-        return
-    from sao.reproduce.study import reproduce
-
-    reproduce(table, runs, runs, out, _command(), processes)
+        study.price_study(runs, processes)
+    else:
+        study.reproduce(table, runs, runs, out, _command(), processes)
 
 
 def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str, str]):
@@ -185,13 +184,6 @@ def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str,
         records_in(known)  # a wrong file is said before anything is made
     study = Study(table, rows, data, seeds, options, out, not arguments.no_search, search_on, scores, known)
     return study, arguments.jobs or at_a_time(scale)
-
-
-def _check_taken(arguments: Namespace) -> None:
-    """A flag of one target is not silently without effect on another."""
-    for flag in ("scale", "data", "rows", "dry_run", "controls", "no_search", "search_on", "rates", "runs", "known"):
-        if getattr(arguments, flag) not in (None, False) and flag not in TARGETS[arguments.target]:
-            raise InputError(f"sao reproduce {arguments.target} does not take --{flag.replace('_', '-')}")
 
 
 def at_a_time(scale: str) -> int:

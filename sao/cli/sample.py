@@ -41,11 +41,8 @@ def run(arguments: Namespace) -> None:
     if target.suffix not in (*allowed, *([""] if images else [])):
         kinds = f"{allowed[0]}, {allowed[1]}" + (", or a folder" if images else "")
         raise InputError(f"{target}: samples of this run can be written as {kinds}")
-    values = (
-        _interpolated(model, arguments.n, arguments.seed)
-        if arguments.interpolate
-        else model.sample(arguments.n, arguments.seed)
-    )
+    n, seed = arguments.n, arguments.seed
+    values = _interpolated(model, n, seed) if arguments.interpolate else model.sample(n, seed)
     if as_folder:
         from PIL import Image
 
@@ -55,13 +52,10 @@ def run(arguments: Namespace) -> None:
             for index, image in enumerate(as_shown(model.bytes_of(values))):
                 Image.fromarray(image if image.shape[2] == 3 else image[..., 0]).save(temporary / f"{index:06d}.png")
     else:
+        shown = model.bytes_of(values) if target.suffix == ".png" else values
         with written(target) as temporary:
-            _write(
-                temporary,
-                model.bytes_of(values) if target.suffix == ".png" else values,
-                columns=STEPS if arguments.interpolate else None,
-            )
-    print(f"{len(values)} samples of step {model.step}, seed {arguments.seed}, in {target}")
+            _write(temporary, shown, columns=STEPS if arguments.interpolate else None)
+    print(f"{len(values)} samples of step {model.step}, seed {seed}, in {target}")
 
 
 def _write(path: Path, values: np.ndarray, columns: int | None) -> None:

@@ -71,9 +71,8 @@ def run(arguments: Namespace) -> None:
         if picture is not None:
             picture.save(stack.enter_context(written(target / PICTURE)))
     about = f"; each row of {target / PICTURE} is a query and its neighbours" if picture is not None else ""
-    print(
-        f"{target / TABLE}{about}" + (f" (the first {DRAWN_QUERIES} queries)" if about and len(found) > DRAWN_QUERIES else "")
-    )
+    some = f" (the first {DRAWN_QUERIES} queries)" if about and len(found) > DRAWN_QUERIES else ""
+    print(f"{target / TABLE}{about}{some}")
 
 
 def _queries(model: "Model", paths: list[str]) -> "list[Part]":
@@ -131,9 +130,8 @@ def _tiles(part: "Part", rows: np.ndarray) -> np.ndarray:
     source, samples = part
     assert isinstance(samples, Images)
     names = names_of(samples)
-    files = (
-        {} if source in NAMES or samples.levels is not None else pictures_by_name(source, {names[row] for row in rows}, SIDE)
-    )
+    named = source in NAMES or samples.levels is not None
+    files = {} if named else pictures_by_name(source, {names[row] for row in rows}, SIDE)
 
     def tile(row: int) -> np.ndarray:
         if names[row] in files:

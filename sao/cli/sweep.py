@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sao.cli.reproduce import guarded, seeds_in
 from sao.cli.train import add_what_is_trained, planned, preset_of, run_name, typed_options
-from sao.errors import InputError
+from sao.errors import InputError, counted
 
 if TYPE_CHECKING:  # torch comes with it
     from sao.sweeps.grid import Grid, SweepRun
@@ -67,28 +67,20 @@ def _forecast(grid: "Grid", runs: "Sequence[SweepRun]") -> None:
     from sao.training.log import clock
 
     left = [run for run in runs if run.name not in grid.diverged and not finished(run)]
-    combinations = len(grid.combinations())
     done = f", {len(runs) - len(left)} of them done already" if len(left) < len(runs) else ""
-    print(
-        f"{len(runs)} runs: {_plural(combinations, 'combination')} with {_plural(len(grid.seeds), 'seed')} each{done}",
-        flush=True,
-    )
+    what = f"{counted(len(grid.combinations()), 'combination')} with {counted(len(grid.seeds), 'seed')} each"
+    print(f"{len(runs)} runs: {what}{done}", flush=True)
     seconds = evaluation = 0.0
     for combination in dict.fromkeys(run.combination for run in left):
         own = [run for run in left if run.combination == combination]
         one = price(own[0].config, own[0].automatic)  # what does not fit the data is an error here already
         each = one.training + one.report
-        print(
-            f"{combination}: {one.steps} steps of {one.step.seconds:.3g} s, {clock(each)} a run, {len(own)} to do", flush=True
-        )
+        time = f"{one.steps} steps of {one.step.seconds:.3g} s, {clock(each)} a run"
+        print(f"{combination}: {time}, {len(own)} to do", flush=True)
         seconds += each * len(own)
         evaluation += 60 * (own[0].config.log.evaluate_minutes or 0) * len(own)
     if left:
         print(f"about {clock(seconds)} in all, and at most {clock(evaluation)} of evaluations on top", flush=True)
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _make(out: Path, grid: "Grid", runs: "Sequence[SweepRun]") -> None:

@@ -79,19 +79,12 @@ def planned(arguments: Namespace, config: "Config", given: Set[str]) -> "tuple[C
 
 def typed_options(arguments: Namespace) -> dict[str, str]:
     """Those of the configuration, flags included."""
-    options = dict(arguments.options)
-    for key, value in (
-        ("data.source", arguments.source),
-        ("train.start_from", arguments.start_from),
-        ("data.label_file", arguments.labels),
-    ):
-        if value is not None:
-            options[key] = value
+    flags = {"data.source": arguments.source, "train.start_from": arguments.start_from, "data.label_file": arguments.labels}
     if arguments.start_from == "":
         raise InputError("--start-from is empty: name a run folder, or a model that comes with sao")
     if arguments.out == "":
         raise InputError("--out is empty: name a folder for the run")
-    return options
+    return arguments.options | {key: value for key, value in flags.items() if value is not None}
 
 
 def preset_of(arguments: Namespace) -> str:

@@ -40,8 +40,10 @@ def choose_options_and_time(
 
     With `minutes` there are as many steps as fit, by the time of a step on this machine.
     """
-    if minutes is not None:
-        check_minutes(minutes, given)
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise InputError(f"--minutes is {minutes:g}: give more than 0")
+    if minutes is not None and not {current_name(name) for name in given}.isdisjoint({"train.steps", "train.epochs"}):
+        raise InputError("--minutes chooses the number of steps: leave it or train.steps and train.epochs out")
     chosen, reasons = choose_options(config, dataset.train, given)
     if distributed.world_size() > 1:  # a step needs all processes, and only one of them chooses
         if minutes is not None:
@@ -55,13 +57,6 @@ def choose_options_and_time(
         chosen, reasons = choose_options(build(values), dataset.train, given | {"train.steps", "train.epochs"})
         reasons.append(f"auto: {steps} steps, because so many fit into {minutes:g} minutes")
     return chosen, reasons, _time(chosen, dataset, cost)
-
-
-def check_minutes(minutes: float, given: Set[str]) -> None:
-    if not 0 < minutes < math.inf:
-        raise InputError(f"--minutes is {minutes:g}: give more than 0")
-    if not {current_name(name) for name in given}.isdisjoint({"train.steps", "train.epochs"}):
-        raise InputError("--minutes chooses the number of steps: leave it or train.steps and train.epochs out")
 
 
 def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[Config, list[str]]:
@@ -173,13 +168,10 @@ def _choose_for_images(choose, n: int, shape: Sequence[int], device: str, advers
         widths, blocks, width, depth = None, 2, 64, 2
         reason = f"the paper's network for {size}x{size} images fits an accelerator"
         largest = 256 if size < 64 else 128
-    choose(
-        f"encoder widths {{}} (blocks a stage: {{}}), because {reason}", {"encoder.widths": widths, "encoder.blocks": blocks}
-    )
-    choose(
-        f"generator width {{}} (depth {{}}), because {reason}",
-        {"method.generator.width": width, "method.generator.depth": depth},
-    )
+    encoder = {"encoder.widths": widths, "encoder.blocks": blocks}
+    choose(f"encoder widths {{}} (blocks a stage: {{}}), because {reason}", encoder)
+    generator = {"method.generator.width": width, "method.generator.depth": depth}
+    choose(f"generator width {{}} (depth {{}}), because {reason}", generator)
     choose(f"batch {{}}, because {why_batch}", {"train.batch": _batch(n, largest)})
 
 
@@ -279,11 +271,8 @@ def _choose_learning_rates(choose, samples: Samples, device: str) -> None:
         rates, reason = (1e-3, 1e-3), "small networks learn steadily with more than the paper's 0.0002"
     else:
         rates, reason = (2e-4, 2e-4), "it is the paper's"
-    players = zip(("discriminator", "generator"), rates, strict=True)
-    choose(
-        f"learning rates {{}} and {{}}, because {reason}",
-        {f"method.{player}_optimiser.learning_rate": rate for player, rate in players},
-    )
+    names = [f"method.{player}_optimiser.learning_rate" for player in ("discriminator", "generator")]
+    choose(f"learning rates {{}} and {{}}, because {reason}", dict(zip(names, rates, strict=True)))
 
 
 def _choose_lipschitz(choose, samples: Samples, seed: int) -> None:
@@ -302,18 +291,10 @@ def _choose_rhythm(choose, steps: int, generates: bool, photographs: bool) -> No
     longest = 0.995 if photographs else 0.99
     choose("EMA with decay {}, to fit the length", {"method.ema_decay": round(min(longest, max(0.0, 1 - 5 / steps)), 4)})
     pictures = {"log.sample_every": max(1, steps // 4)} if generates else {}
-    choose(
-        "evaluation every {} steps, a checkpoint every {}"
-        + (", pictures every {}" if generates else "")
-        + ", to fit the length",
-        {
-            # Often enough to see that learning has slowed down, and for the time left to count them after a tenth of the run.
-            "log.evaluate_every": max(1, steps // 10),
-            "log.checkpoint_every": max(1, min(500, steps // 8)),
-            **pictures,
-            "log.every": max(1, min(10, steps // 20)),
-        },
-    )
+    # Often enough to see that learning has slowed down, and for the time left to count evaluations after a tenth of the run.
+    often = {"log.evaluate_every": max(1, steps // 10), "log.checkpoint_every": max(1, min(500, steps // 8)), **pictures}
+    said = "evaluation every {} steps, a checkpoint every {}" + (", pictures every {}" if generates else "")
+    choose(f"{said}, to fit the length", often | {"log.every": max(1, min(10, steps // 20))})
 
 
 def _choose_micro_batch(choose, config: Config, samples: Samples, device: str) -> None:

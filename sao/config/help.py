@@ -28,21 +28,15 @@ def option_lines(model: type[BaseModel], prefix: str, defaults: BaseModel | None
             names = ", ".join(str(member.model_fields["name"].default) for member in inner)
             yield f"{prefix}{name}", f"one of {names}; {_default(value)}", field.description or ""
         else:
-            yield f"{prefix}{name}", f"{kind(field)}; {_default(value)}", field.description or ""
-
-
-def kind(field: FieldInfo) -> str:
-    """The values that an option takes, in words: "whole number from 1"."""
-    return _kind(field.annotation, field.metadata)
+            yield f"{prefix}{name}", f"{_kind(field.annotation, field.metadata)}; {_default(value)}", field.description or ""
 
 
 def _kind(annotation: Any, limits: list[Any]) -> str:
+    """The values that an option takes, in words: "whole number from 1"."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        inner = [*arguments[1:], *limits]
-        return _kind(
-            arguments[0], [limit for one in inner for limit in (one.metadata if isinstance(one, FieldInfo) else [one])]
-        )
+        inner = [one.metadata if isinstance(one, FieldInfo) else [one] for one in (*arguments[1:], *limits)]
+        return _kind(arguments[0], [limit for several in inner for limit in several])
     if origin in (Union, types.UnionType):
         return ", or ".join("null" if one is type(None) else _kind(one, limits) for one in arguments)
     if origin is Literal:

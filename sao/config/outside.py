@@ -40,9 +40,6 @@ class Origin:
     sha256: str | None
     package: str | None = None  # that has the entry point
 
-    def as_record(self) -> dict[str, str]:
-        return {key: value for key, value in vars(self).items() if value is not None}
-
     def __str__(self) -> str:
         """As it is typed behind --method."""
         return f"{self.file}:{self.name}" if self.file is not None else self.name
@@ -71,13 +68,10 @@ def register(options: type[BaseModel], package: str | None = None) -> str:
     return name
 
 
-def anything() -> bool:
-    """Whether something from outside was registered or imported."""
-    return bool(_origins or code_files.IMPORTED)
-
-
 def forget() -> None:
     """Go back to what is in the package."""
+    if not _origins and not code_files.IMPORTED:
+        return
     for kind, members in MEMBERS.items():
         for name in members.keys() - OWN[kind]:
             _origins.pop(members.pop(name), None)
@@ -148,7 +142,8 @@ def origin_of(options: BaseModel | None) -> Origin | None:
 def records(config: "Config") -> dict[str, dict[str, str]]:
     """What a run needs from outside, by the group of the configuration that needs it."""
     origins = {kind: origin_of(getattr(config, kind)) for kind in BASES} | {"data": _origin_of_data(config.data.source)}
-    return {kind: origin.as_record() for kind, origin in origins.items() if origin is not None}
+    known = {kind: vars(origin) for kind, origin in origins.items() if origin is not None}
+    return {kind: {key: value for key, value in facts.items() if value is not None} for kind, facts in known.items()}
 
 
 def check(recorded: Any, values: Mapping[str, Any], run: str) -> None:
@@ -198,28 +193,17 @@ def _origin_of_data(source: Any) -> Origin | None:
 def _origin(options: type, package: str | None) -> Origin:
     try:
         path = Path(inspect.getfile(options))
-        sha256 = _digest(path)
+        known = code_files.IMPORTED.get(path.name)
+        if known is not None and known.path.resolve() == path.resolve():  # what was run, though the file was changed since
+            typed, sha256 = known.path, known.sha256
+        else:
+            typed = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except (TypeError, OSError):  # of a notebook
         return Origin(None, options.__qualname__, None, package)
     if package is None:
-        code_files.record(_nearest(path))
+        code_files.record(typed)
     return Origin(path.name, options.__qualname__, sha256, package)
-
-
-def _digest(path: Path) -> str:
-    """Of what was run, where the file was changed since."""
-    known = code_files.IMPORTED.get(path.name)
-    if known is not None and known.path.resolve() == path.resolve():
-        return known.sha256
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _nearest(path: Path) -> Path:
-    """The path as a person here would type it."""
-    known = code_files.IMPORTED.get(path.name)
-    if known is not None and known.path.resolve() == path.resolve():
-        return known.path
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _name(options: type[BaseModel]) -> str | None:

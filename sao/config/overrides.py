@@ -4,7 +4,7 @@ import difflib
 import os
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -81,22 +81,14 @@ def _hint(old: str, new: str) -> None:
         print(f"sao: {old} is now called {new}: the next release will not know the old name", file=sys.stderr)
 
 
-def option_names(model: type[BaseModel], values: dict[str, Any] | None = None) -> list[str]:
+def option_names(model: type[BaseModel], values: Any = None) -> list[str]:
     """Every dotted option of a model, with the members of unions that the values, or else the defaults, choose."""
-    return [name for name, _ in options_of(model, values)]
-
-
-def options_of(
-    model: type[BaseModel], values: dict[str, Any] | None = None, prefix: str = ""
-) -> Iterator[tuple[str, FieldInfo]]:
-    values = values or {}
+    names = []
     for name, field in model.model_fields.items():
-        inner = _chosen(field, values.get(name))
-        if inner is None:
-            yield prefix + name, field
-        else:
-            given = values.get(name)
-            yield from options_of(inner, given if isinstance(given, dict) else None, f"{prefix}{name}.")
+        value = values.get(name) if isinstance(values, dict) else None
+        inner = _chosen(field, value)
+        names += [name] if inner is None else [f"{name}.{below}" for below in option_names(inner, value)]
+    return names
 
 
 def every_option(model: type[BaseModel]) -> list[str]:
@@ -151,7 +143,8 @@ def set_option(model: type[BaseModel], values: dict[str, Any], key: str, text: s
         values[last] = _switched(field, values.get(last, _default(field, None)), text)
         return
     if models_in(field.annotation) and text != "null":
-        raise InputError(f"--{key} is a group of options: set one of them, for example --{option_below(root, whole, key)}")
+        below = next((name for name in option_names(root, whole) if name.startswith(f"{key}.")), key)
+        raise InputError(f"--{key} is a group of options: set one of them, for example --{below}")
     # A text is taken as it was typed: a folder may be called 2024, yes or [x].
     values[last] = text if _is_text(field.annotation) else _parsed(text)
     if key == "train.steps":  # asked for by name, it replaces the epochs of a preset
@@ -167,10 +160,6 @@ def _switched(field: FieldInfo, current: Any, name: str) -> dict[str, Any]:
     before, after = _members(field)[current["name"]], _members(field)[name]
     family = next(kind for kind in before.__mro__ if issubclass(after, kind) and issubclass(kind, BaseModel))
     return {"name": name} | {key: value for key, value in current.items() if key in family.model_fields and key != "name"}
-
-
-def option_below(model: type[BaseModel], values: dict[str, Any], key: str) -> str:
-    return next((name for name in option_names(model, values) if name.startswith(f"{key}.")), key)
 
 
 def suggestion(model: type[BaseModel], word: str, values: dict[str, Any] | None = None) -> str:
@@ -226,15 +215,10 @@ def _no_option(model: type[BaseModel], values: dict[str, Any], key: str) -> str:
     chosen = None if field is None else _chosen(field, values.get(group))
     if field is not None and len(models_in(field.annotation)) > 1 and chosen and last not in chosen.model_fields:
         owners = [name for name, member in _members(field).items() if last in member.model_fields]
-        has = (
-            f"{owners[0]} has it"
-            if len(owners) == 1
-            else f"{', '.join(owners[:-1])} and {owners[-1]} have it"
-            if owners
-            else ""
-        )
-        known = f" ({has})" if owners else suggestion(model, key, values)
-        return f"{group} {_name(chosen)} has no option {last}{known}"
+        if not owners:
+            return f"{group} {_name(chosen)} has no option {last}{suggestion(model, key, values)}"
+        has = f"{', '.join(owners[:-1])} and {owners[-1]} have" if len(owners) > 1 else f"{owners[0]} has"
+        return f"{group} {_name(chosen)} has no option {last} ({has} it)"
     return f"there is no option --{key}{suggestion(model, key, values)}"
 
 

@@ -1,6 +1,7 @@
 """Every option of a run in one strict model. A preset is a YAML file that changes some of them; a dotted flag changes one."""
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, Union
 
@@ -155,17 +156,13 @@ class Config(Strict):
 
     def build_method(self, shape: tuple[int, ...], samples: int, classes: int | None) -> Method:
         """The method at step 0, for so many training samples of a shape; one configuration always gives the same weights."""
-        self._check_colours(shape)
+        for name, value in self.method:
+            if isinstance(value, Augmentation) and len(shape) == 3:  # some need colour
+                value.check_channels(shape[0], f"method.{name}")
         context = Context(shape, samples, self.train.batch, self.steps_for(samples), self.seed, classes, self.encoder)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(derived_seed(self.seed, "weights"))
             return self.method.build(context)
-
-    def _check_colours(self, shape: tuple[int, ...]) -> None:
-        """Augmentations that need colour are refused where there is none."""
-        for name, value in self.method:
-            if isinstance(value, Augmentation) and len(shape) == 3:
-                value.check_channels(shape[0], f"method.{name}")
 
     def usual_encoder(self, shape: tuple[int, ...]) -> AnyEncoderOptions | None:
         """What the method uses where nobody names an encoder; None where it has one of its own that is no option."""
@@ -215,11 +212,12 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None,
 
     Overrides are what a person typed: FILE.py:NAME among them is imported. Nothing among the values is.
     """
-    merged = _copied(values)
+    merged = deepcopy(dict(values))
     overrides = _expanded(overrides or {})
     dotted.rename(merged)
     for kind in outside.BASES:
-        outside.find_installed(kind, _name_in(merged.get(kind)))
+        group = merged.get(kind)
+        outside.find_installed(kind, group.get("name") if isinstance(group, dict) else None)
     for key in sorted(overrides, key=lambda key: "." in key.removesuffix(".name")):  # names before their options
         dotted.set_option(Config, merged, key, overrides[key])
     if "method" in overrides and not any(key.startswith("encoder") for key in overrides):
@@ -237,10 +235,6 @@ def _expanded(overrides: Mapping[str, str]) -> dict[str, str]:
         if found.get(key, "").startswith(TIMM):
             found |= {"encoder.model": found[key].removeprefix(TIMM), key: TIMM.removesuffix(":")}
     return found
-
-
-def _name_in(group: Any) -> Any:
-    return group.get("name") if isinstance(group, dict) else None
 
 
 def _drop_unusable_encoder(values: dict[str, Any]) -> None:
@@ -293,7 +287,3 @@ def _mapping(text: str, origin: str) -> dict[str, Any]:
     if values is not None and not isinstance(values, dict):
         raise InputError(f"{origin} must hold a mapping of options, not a {type(values).__name__}")
     return values or {}
-
-
-def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in values.items()}

@@ -39,10 +39,8 @@ class Grid:
         """embedding_size=64,batch=32; with whole names where the last words are the same."""
         words = [key.rpartition(".")[2] for key in combination]
         keys = words if len(set(words)) == len(words) else list(combination)
-        return (
-            ",".join(f"{key}={_clean(value)}" for key, value in zip(keys, combination.values(), strict=True))
-            or Path(self.preset).stem
-        )
+        parts = [f"{key}={_clean(value)}" for key, value in zip(keys, combination.values(), strict=True)]
+        return ",".join(parts) or Path(self.preset).stem
 
     def run_name(self, combination: Mapping[str, str], seed: int) -> str:
         return f"{self.name(combination)},seed={seed}"

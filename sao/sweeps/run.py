@@ -22,19 +22,15 @@ def finish_each(out: Path, grid: Grid, runs: Sequence[SweepRun], after_each: Cal
             continue
         print(f"\nrun {number} of {len(runs)}: {run.name}", flush=True)
         try:
-            _finish(run)
+            if _begun(run.folder) is not None:
+                resume(run.folder)
+            else:
+                start(run.config, run.folder, automatic=run.automatic)
         except Diverged as error:
             print(f"{run.name} diverged: {error}", flush=True)
             grid.diverged[run.name] = str(error)
             write_grid(out, grid)
         after_each()
-
-
-def _finish(run: SweepRun) -> None:
-    if _begun(run.folder) is not None:
-        resume(run.folder)
-    else:
-        start(run.config, run.folder, automatic=run.automatic)
 
 
 def _begun(folder: Path) -> Run | None:

@@ -25,6 +25,10 @@ from sao.training.run_folder import SUMMARY, Run
 
 CSV, JSON = "table.csv", "table.json"
 FEWEST_SEEDS = 3  # for a test across them
+LEGEND = (
+    "better, worse: in so many runs, sample by sample on the same held-out samples (McNemar's test); "
+    "p over seeds: Student's t of the differences, from three seeds on. Corrected for the number of comparisons."
+)
 
 Values = dict[str, dict[int, float]]  # of each metric by seed
 
@@ -47,27 +51,19 @@ def write_table(
 ) -> None:
     """table.csv and table.json; the tests once all runs are done."""
     found = collected(runs)
-    rows = []
-    for combination, name in ((one, grid.name(one)) for one in grid.combinations()):
+    rows: list[list[Any]] = []
+    combinations: list[dict[str, Any]] = []
+    for options, name in ((one, grid.name(one)) for one in grid.combinations()):
+        metrics = {}
         for metric, values in found[name].items():
             mean, deviation = spread(values)
-            rows.append([*combination.values(), metric, mean, "" if deviation is None else deviation, len(values)])
+            rows.append([*options.values(), metric, mean, "" if deviation is None else deviation, len(values)])
+            by_seed = {str(seed): value for seed, value in values.items()}
+            metrics[metric] = {"mean": mean, "deviation": deviation, "by_seed": by_seed}
+        combinations.append({"name": name, "options": options, "metrics": metrics})
     with written(out / CSV) as temporary:
         write_csv(temporary, [*grid.over, "metric", "mean", "deviation", "runs"], rows)
-    record = {
-        "sao": __version__,
-        "command": command,
-        **vars(grid),
-        "combinations": [
-            {
-                "name": grid.name(one),
-                "options": one,
-                "metrics": {metric: _described(values) for metric, values in found[grid.name(one)].items()},
-            }
-            for one in grid.combinations()
-        ],
-        "tests": tests,
-    }
+    record = {"sao": __version__, "command": command, **vars(grid), "combinations": combinations, "tests": tests}
     write_text(out / JSON, json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -75,11 +71,6 @@ def spread(values: dict[int, float]) -> tuple[float, float | None]:
     """Mean, and deviation over runs; one run has none."""
     numbers = np.array(list(values.values()))
     return float(numbers.mean()), float(numbers.std(ddof=1)) if len(numbers) > 1 else None
-
-
-def _described(values: dict[int, float]) -> dict[str, Any]:
-    mean, deviation = spread(values)
-    return {"mean": mean, "deviation": deviation, "by_seed": {str(seed): value for seed, value in values.items()}}
 
 
 def as_markdown(grid: Grid, runs: Sequence[SweepRun], tests: list[dict[str, Any]]) -> str:
@@ -134,16 +125,8 @@ def _across_seeds(first: Values, second: Values, combinations: int) -> list[dict
         ours, theirs = ([values[name][seed] for seed in seeds] for values in (second, first))
         one = over_seeds(ours, theirs, comparisons=combinations * len(shared))
         interval = [one.low, one.high] if math.isfinite(one.low) else None
-        rows.append(
-            {
-                "metric": name,
-                "seeds": len(seeds),
-                "difference": one.difference,
-                "interval": interval,
-                "p": one.p,
-                "decided": one.p < LEVEL,
-            }
-        )
+        row = {"metric": name, "seeds": len(seeds), "difference": one.difference, "interval": interval}
+        rows.append(row | {"p": one.p, "decided": one.p < LEVEL})
     return rows
 
 
@@ -156,8 +139,8 @@ def _tests_said(tests: list[dict[str, Any]], grid: Grid) -> list[str]:
             for row in run["rows"]:
                 counts.setdefault(row["metric"], []).append(row)
         across = {row["metric"]: row for row in one["over_seeds"]}
-        for seed, reason in ((run["seed"], run["reason"]) for run in one["by_run"] if run["reason"]):
-            lines.append(f"seed {seed} is not tested run against run: {reason}")
+        reasons = {run["seed"]: run["reason"] for run in one["by_run"] if run["reason"]}
+        lines += [f"seed {seed} is not tested run against run: {reason}" for seed, reason in reasons.items()]
         rows = [["metric", "difference", "better", "worse", f"p over {len(grid.seeds)} seeds"]]
         for metric in dict.fromkeys([*across, *counts]):
             own, shared = counts.get(metric, []), across.get(metric)
@@ -167,10 +150,4 @@ def _tests_said(tests: list[dict[str, Any]], grid: Grid) -> list[str]:
             rows.append([metric, f"{difference:+.3f}", *of, f"{shared['p']:.2g}" if shared else UNMEASURED])
         if len(rows) > 1:
             lines.append(aligned(rows))
-    if tests:
-        lines += [
-            "",
-            "better, worse: in so many runs, sample by sample on the same held-out samples (McNemar's test); "
-            "p over seeds: Student's t of the differences, from three seeds on. Corrected for the number of comparisons.",
-        ]
-    return lines
+    return [*lines, "", LEGEND] if tests else lines

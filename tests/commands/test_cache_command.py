@@ -1,9 +1,8 @@
 """sao cache shows what is kept and removes it, and nothing else."""
 
-import numpy as np
 import pytest
+import tiny
 from filelock import FileLock
-from PIL import Image
 
 from sao.cli.main import main
 from sao.data.files.open import open_path
@@ -14,10 +13,7 @@ def cache(tmp_path, monkeypatch):
     """With one entry, what a killed run left, and somebody's files."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("SAO_CACHE", str(folder))
-    (tmp_path / "data").mkdir()
-    for number in range(12):
-        Image.fromarray(np.full((9, 9), number, np.uint8)).save(tmp_path / "data" / f"{number}.png")
-    open_path(tmp_path / "data", workers=1)
+    open_path(tiny.draw_pictures(tmp_path / "data", 12, (9, 9)), workers=1)
     (folder / f".writing-{'0' * 16}").mkdir()
     (folder / f".writing-{'0' * 16}" / "pixels.npy").write_bytes(bytes(1000))
     (folder / "datasets").mkdir()
@@ -28,8 +24,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_it_shows_what_is_kept(cache, capsys):
-    assert main(["cache"]) == 0
-    said = capsys.readouterr().out
+    said = tiny.said(capsys, "cache")
     assert said.startswith(f"{cache} (SAO_CACHE): 2 entries, 0.0 MB\n")
     assert "12 images of 8x8, grey" in said
     assert "unfinished" in said
@@ -37,30 +32,24 @@ def test_it_shows_what_is_kept(cache, capsys):
 
 
 def test_it_clears_what_sao_wrote_and_nothing_else(cache, capsys):
-    assert main(["cache", "--clear", "--older-than", "1"]) == 0
-    assert "removed 0 entries" in capsys.readouterr().out
+    assert "removed 0 entries" in tiny.said(capsys, "cache", "--clear", "--older-than", "1")
     with FileLock(cache / f".writing-{'0' * 16}" / "lock"):  # its writer lives
-        assert main(["cache", "--clear"]) == 0
-        said = capsys.readouterr().out
+        said = tiny.said(capsys, "cache", "--clear")
     assert "removed 1 entry" in said
     assert "1 entry stayed: another process is writing there" in said
     assert main(["cache", "--clear"]) == 0
-    left = sorted(str(path.relative_to(cache)) for path in cache.rglob("*") if path.is_file())
-    assert left == [f"{'0' * 16}-{'0' * 32}/thesis.txt", "datasets/mnist.npz"]
-    assert main(["cache"]) == 0
-    assert "0 entries, 0.0 MB" in capsys.readouterr().out
+    assert list(tiny.contents(cache)) == [f"{'0' * 16}-{'0' * 32}/thesis.txt", "datasets/mnist.npz"]
+    assert "0 entries, 0.0 MB" in tiny.said(capsys, "cache")
 
 
 def test_a_cache_that_is_not_there_is_empty(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SAO_CACHE", str(tmp_path / "nowhere"))
     assert main(["cache"]) == 0
-    assert main(["cache", "--clear"]) == 0
-    assert "0 entries" in capsys.readouterr().out
+    assert "0 entries" in tiny.said(capsys, "cache", "--clear")
 
 
 @pytest.mark.parametrize("words", [["--older-than", "3"], ["--clear", "--older-than", "-1"], ["--clear", "--older-than", "x"]])
 def test_bad_input_is_one_line(cache, capsys, words):
     before = sorted(cache.rglob("*"))
-    assert main(["cache", *words]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    tiny.refused(capsys, "cache", *words)
     assert sorted(cache.rglob("*")) == before

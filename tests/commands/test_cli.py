@@ -126,12 +126,10 @@ def test_refuses_a_preset_file_that_cannot_be_used(text, capsys, tmp_path):
 
 
 def test_presets_are_listed_and_shown(capsys):
-    assert main(["presets"]) == 0
-    listed = capsys.readouterr().out
+    listed = tiny.said(capsys, "presets")
     assert [line.split()[0] for line in listed.splitlines()] == preset_names()
     assert all(len(line.split()) > 3 for line in listed.splitlines())
-    assert main(["presets", "cifar10"]) == 0
-    shown = capsys.readouterr().out
+    shown = tiny.said(capsys, "presets", "cifar10")
     assert "# command: sao train cifar10" in shown
     import yaml
 

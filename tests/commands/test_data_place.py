@@ -8,18 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from PIL import Image
 
 from sao.cli.main import main
 from sao.training.run_folder import Run
 
 
 def photographs(folder: Path, seed: int = 0, count: int = 24) -> Path:
-    for index, pixels in enumerate(np.random.default_rng(seed).integers(0, 256, (count, 9, 9, 3), dtype=np.uint8)):
-        place = folder / ("dark" if index % 2 else "light")
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(place / f"{index}.png")
-    return folder
+    return tiny.draw_pictures(folder, count, seed=seed, classes=("light", "dark"))
 
 
 @pytest.fixture(scope="module")
@@ -27,24 +22,29 @@ def project(tmp_path_factory) -> Path:
     """A folder with photographs and a run of them that was started in it, by relative paths."""
     folder = tmp_path_factory.mktemp("project")
     photographs(folder / "photographs")
-    patch = pytest.MonkeyPatch()
-    patch.chdir(folder)
-    patch.setenv("SAO_CACHE", str(folder.parent / "cache"))
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("SAO_CACHE", str(folder.parent / "cache"))
         assert main(["train", *tiny.words(method="random"), "--data", "photographs", "--out", "runs/x"]) == 0
-    finally:
-        patch.undo()
     return folder
 
 
-@pytest.fixture
-def moved(project, tmp_path, monkeypatch) -> Path:
-    """A copy of the project at another place; its absolute path leads nowhere, and the commands are typed elsewhere."""
+@pytest.fixture(autouse=True)
+def elsewhere(project, monkeypatch) -> None:
+    """Where the commands are typed."""
     monkeypatch.setenv("SAO_CACHE", str(project.parent / "cache"))
     monkeypatch.chdir("/")
+
+
+@pytest.fixture
+def moved(project, tmp_path) -> Path:
+    """A copy of the project at another place; its absolute path leads nowhere."""
     copy = shutil.copytree(project, tmp_path / "project")
     _leave_something_to_do(copy)
-    _change_place(copy, absolute=str(tmp_path / "gone" / "photographs"))
+    file = copy / "runs/x/data.json"
+    facts = json.loads(file.read_text())
+    assert facts["place"][1] == "../../photographs"
+    file.write_text(json.dumps(facts | {"place": [str(tmp_path / "gone" / "photographs"), facts["place"][1]]}))
     return copy
 
 
@@ -53,23 +53,13 @@ def _leave_something_to_do(project: Path) -> None:
     (project / "runs/x/eval/summary.json").unlink(missing_ok=True)
 
 
-def _change_place(project: Path, absolute: str) -> None:
-    file = project / "runs/x/data.json"
-    facts = json.loads(file.read_text())
-    assert facts["place"][1] == "../../photographs"
-    file.write_text(json.dumps(facts | {"place": [absolute, facts["place"][1]]}))
-
-
-def test_from_another_folder(project, monkeypatch, capsys):
-    monkeypatch.setenv("SAO_CACHE", str(project.parent / "cache"))
-    monkeypatch.chdir("/")
+def test_from_another_folder(project):
     _leave_something_to_do(project)
     assert main(["resume", str(project / "runs/x")]) == 0
     assert main(["eval", str(project / "runs/x"), "--metrics", "effective_rank"]) == 0
 
 
 def test_a_folder_of_that_name_where_the_command_is_typed_is_not_taken_for_it(project, tmp_path, monkeypatch):
-    monkeypatch.setenv("SAO_CACHE", str(project.parent / "cache"))
     photographs(tmp_path / "photographs", seed=1, count=30)
     monkeypatch.chdir(tmp_path)
     _leave_something_to_do(project)
@@ -99,11 +89,11 @@ def test_a_place_that_is_named_is_remembered(moved, tmp_path, capsys):
 
 @pytest.mark.parametrize(("count", "seed", "said"), [(25, 0, "22 samples"), (24, 1, "other ones in the train set")])
 def test_other_data_is_refused(moved, tmp_path, count, seed, said, capsys):
-    before = {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
+    before = tiny.contents(moved)
     other = photographs(tmp_path / "other", seed, count)
     assert said in tiny.refused(capsys, "resume", moved / "runs/x", "--data", other)
     assert "there is no file or folder" in tiny.refused(capsys, "resume", moved / "runs/x", "--data", tmp_path / "nowhere")
-    assert before == {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
+    assert before == tiny.contents(moved)
 
 
 def test_labels_that_were_exchanged_are_other_data(moved, capsys):

@@ -3,6 +3,7 @@
 import importlib.metadata
 
 import pytest
+import tiny
 
 from sao.cli import doctor
 from sao.cli.main import main
@@ -10,8 +11,7 @@ from sao.cli.main import main
 
 def test_a_healthy_machine_trains_and_every_line_is_ok_or_has_a_remedy(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["doctor"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = tiny.said(capsys, "doctor").splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         assert line.startswith(("ok ", "look ", "      "))
         assert line.startswith("look ") == following.strip().startswith("remedy: ")

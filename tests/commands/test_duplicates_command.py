@@ -1,6 +1,5 @@
 """sao duplicates, as a person types it."""
 
-import csv
 import shutil
 from pathlib import Path
 
@@ -38,15 +37,10 @@ def folder(tmp_path_factory) -> Path:
     return place
 
 
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_copies_are_named_with_their_kind_and_the_one_to_keep(folder, tmp_path, capsys):
-    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
+def test_copies_are_named_with_their_kind_and_shown_on_a_page_that_escapes_names(folder, tmp_path, capsys):
+    before = tiny.contents(folder)
     assert main(["duplicates", str(folder), "-o", str(tmp_path / "out")]) == 0
-    rows = table(tmp_path / "out" / "duplicates.csv")
+    rows = tiny.table(tmp_path / "out" / "duplicates.csv")
     found = {row["name"]: (row["keep"], row["kind"], row["why"]) for row in rows}
     assert found == {
         "same pixels.bmp": ("1", "", "largest file"),
@@ -59,13 +53,9 @@ def test_copies_are_named_with_their_kind_and_the_one_to_keep(folder, tmp_path, 
     said = capsys.readouterr()
     assert "3 copies in 1 group among 7 images: 2 same pixels, 1 near" in said.out
     assert "1 item could not be used: notes.txt" in said.err
-    assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before
+    assert tiny.contents(folder) == before
 
-
-def test_the_page_shows_and_links_each_image_and_escapes_its_name(folder, tmp_path):
-    out = tmp_path / "out"
-    assert main(["duplicates", str(folder), "-o", str(out)]) == 0
-    page = (out / "duplicates.html").read_text(encoding="utf-8")
+    page = (tmp_path / "out" / "duplicates.html").read_text(encoding="utf-8")
     assert page.count('<img src="data:image/webp;base64,') == 4
     assert "<i>" not in page
     assert "b &amp; &lt;i&gt;.png" in page
@@ -88,8 +78,7 @@ def test_what_is_there_is_kept_unless_asked(folder, tmp_path, capsys):
     assert (out / "duplicates.csv").read_text() == "mine"
     assert main(["duplicates", str(folder), "-o", str(out), "--overwrite"]) == 0
     (out / "other.txt").write_text("mine")
-    assert main(["duplicates", str(folder), "-o", str(out), "--overwrite"]) == 2
-    assert "other.txt is not what this command writes" in capsys.readouterr().err
+    assert "other.txt is not what this command writes" in tiny.refused(capsys, "duplicates", folder, "-o", out, "--overwrite")
 
 
 def test_a_file_of_features_is_enough(tmp_path, capsys):
@@ -97,7 +86,7 @@ def test_a_file_of_features_is_enough(tmp_path, capsys):
     rows[9] = 2 * rows[4]  # of the same direction
     np.savez(tmp_path / "f.npz", features=rows, names=np.array([f"n{i}" for i in range(50)]))
     assert main(["duplicates", "--features", str(tmp_path / "f.npz"), "-o", str(tmp_path / "out")]) == 0
-    assert [row["name"] for row in table(tmp_path / "out" / "duplicates.csv")] == ["n4", "n9"]
+    assert [row["name"] for row in tiny.table(tmp_path / "out" / "duplicates.csv")] == ["n4", "n9"]
     assert not (tmp_path / "out" / "duplicates.html").exists()
 
 
@@ -118,7 +107,6 @@ def test_wrong_arguments_are_one_line(words, said, capsys, tmp_path, monkeypatch
 
 
 def test_a_model_in_the_box_can_be_named(folder, tmp_path, capsys):
-    assert main(["duplicates", str(folder), "--model", "mnist16"]) == 0
-    assert "3 copies in 1 group" in capsys.readouterr().out
+    assert "3 copies in 1 group" in tiny.said(capsys, "duplicates", folder, "--model", "mnist16")
     assert main(["duplicates", str(folder), "--model", "mnist17"]) == 2
     assert "mnist16" in capsys.readouterr().err

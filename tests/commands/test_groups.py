@@ -39,15 +39,10 @@ def place(tmp_path_factory) -> Path:
     return place
 
 
-def table(folder: Path) -> list[dict[str, str]]:
-    with (folder / "assignments.csv").open(newline="", encoding="utf-8-sig") as file:
-        return list(csv.DictReader(file))
-
-
 def test_groups_of_features_take_the_names_of_most_of_their_members(place, tmp_path, capsys):
     words = ["--features", str(place / "f.npz"), "--names", str(place / "labels.csv"), "-k", "3", "-o", str(tmp_path / "out")]
     assert main(["cluster", *words]) == 0
-    said, rows = capsys.readouterr().out, table(tmp_path / "out")
+    said, rows = capsys.readouterr().out, tiny.table(tmp_path / "out/assignments.csv")
     assert "zero, as 19 of 20 labelled members say" in said
     assert re.search(r"^group \d of 20: .* as 15 of 15 labelled members say$", said, re.MULTILINE)
     assert "1 of 3 groups have no labelled member, and no name" in said
@@ -66,13 +61,12 @@ def test_images_are_copied_into_a_folder_for_each_group(place, tmp_path, capsys,
     before = {path: (path.read_bytes(), path.stat().st_mtime) for path in (place / "images").rglob("*.png")}
     words = ["cluster", str(place / "run"), str(place / "images"), "-k", "4", "-o", str(tmp_path / "out")]
     words += ["--copy-to", str(tmp_path / "groups"), "--names", str(place / "labels.csv"), *(["--link"] if link else [])]
-    assert main(words) == 0
-    assert f"60 images as {'links to them' if link else 'copies'} in " in capsys.readouterr().out
+    assert f"60 images as {'links to them' if link else 'copies'} in " in tiny.said(capsys, *words)
     copies = sorted((tmp_path / "groups").rglob("*.png"))
     assert len(copies) == 60
     assert all(path.is_symlink() == link for path in copies)
     assert {path: (path.read_bytes(), path.stat().st_mtime) for path in before} == before
-    called = {row["name"]: row["group"] or f"group-{row['cluster']}" for row in table(tmp_path / "out")}
+    called = {row["name"]: row["group"] or f"group-{row['cluster']}" for row in tiny.table(tmp_path / "out/assignments.csv")}
     for name, group in called.items():
         folder = tmp_path / "groups" / safe_name(group)
         own, among = folder / Path(name).name, folder / name.replace("/", "__")
@@ -80,8 +74,7 @@ def test_images_are_copied_into_a_folder_for_each_group(place, tmp_path, capsys,
     assert main(words) == 2
     assert main([*words, "--overwrite"]) == 0
     (tmp_path / "groups" / "mine.txt").write_text("mine")
-    assert main([*words, "--overwrite"]) == 2
-    assert "mine.txt is not what this command wrote, and is kept" in capsys.readouterr().err
+    assert "mine.txt is not what this command wrote, and is kept" in tiny.refused(capsys, *words, "--overwrite")
     assert (tmp_path / "groups" / MARK).exists()
 
 

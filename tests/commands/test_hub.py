@@ -15,8 +15,6 @@ from PIL import Image
 import sao
 from sao.cli.main import main
 from sao.errors import InputError
-from sao.training import checkpoint
-from sao.training.run_folder import DataFacts, Run
 
 pytest.importorskip("huggingface_hub")
 
@@ -26,12 +24,11 @@ def models(tmp_path_factory) -> Path:
     """Two models as `sao ship` writes them, first/ with files beside it that are none of its own, and a whole run."""
     folder = tmp_path_factory.mktemp("models")
     for name in ("first", "second"):
-        run = Run.create(folder / f"{name}-run", tiny.config(), DataFacts.of(tiny.dataset()))
         method = tiny.method()
         if name == "second":
             for tensor in method.parameters():
                 tensor.data += 0.03
-        checkpoint.save(run.checkpoints, method, 8, keep=1)
+        run = tiny.untrained(folder / f"{name}-run", method)
         assert main(["ship", str(run.folder), "-o", str(folder / name), "--licence", "MIT"]) == 0
     (folder / "first/setup.py").write_text("raise SystemExit('nobody runs this')")
     (folder / "first/pytorch_model.bin").write_bytes(b"no pickle is read")

@@ -1,6 +1,5 @@
 """Labels in a table, as people have them: train, eval and report on a flat folder of which some images are labelled."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -41,12 +40,8 @@ def run(folder) -> Path:
     return folder / "run"
 
 
-def metrics(path: Path) -> dict[str, dict]:
-    return {row["name"]: row for row in json.loads(path.read_text())}
-
-
 def test_few_labels_are_cross_validated_with_an_interval(run):
-    said, found = (run / "log.txt").read_text(), metrics(run / "eval" / "summary.json")
+    said, found = (run / "log.txt").read_text(), tiny.metrics(run / "eval" / "summary.json")
     assert f"labels.csv: {LABELLED} of {SAMPLES} samples have a label, of 6 classes" in said
     assert "1 name is unknown (the first: gone.png)" in said
     assert "119 samples, cross-validated where labels are fitted to" in said
@@ -83,10 +78,9 @@ def test_a_run_keeps_the_labels_that_it_began_with(run, folder, capsys):
 def test_other_labels_for_an_evaluation(run, folder, capsys):
     lines = (folder / "labels.csv").read_text("utf-8-sig").splitlines()
     (folder / "more.csv").write_text("\n".join(lines[:61]))
-    assert main(["eval", str(run), "--labels", str(folder / "more.csv"), "--metrics", "knn1,svm"]) == 0
-    said = capsys.readouterr().out
+    said = tiny.said(capsys, "eval", run, "--labels", folder / "more.csv", "--metrics", "knn1,svm")
     assert "more.csv: 60 of 200 samples have a label" in said
-    found = metrics(run / "eval" / "step-00000002-backbone-ema-on-more.csv.json")
+    found = tiny.metrics(run / "eval" / "step-00000002-backbone-ema-on-more.csv.json")
     assert found["knn1"]["protocol"]["labels"] == str(folder / "more.csv")
     assert Run.open(run)
 
@@ -100,7 +94,7 @@ def test_labels_for_a_file_of_features(run, folder, tmp_path, capsys):
     (tmp_path / "l.csv").write_text("\n".join([lines[0], *lines[2:]]))
     words[3] = str(tmp_path / "l.csv")
     assert main(["eval", *words, "-o", str(tmp_path / "f.json")]) == 0
-    assert metrics(tmp_path / "f.json")["knn5"]["protocol"]["n_test"] == LABELLED - 1
+    assert tiny.metrics(tmp_path / "f.json")["knn5"]["protocol"]["n_test"] == LABELLED - 1
 
 
 def test_a_copy_to_give_away_names_no_file_of_labels(run, tmp_path):
@@ -141,8 +135,7 @@ def test_a_class_tree_of_links_works_as_a_list(folder, tmp_path, monkeypatch, ca
         (place / f"{number}.png").symlink_to(folder / "images" / f"{number:03d}.png")
     monkeypatch.chdir(tmp_path)
     words = ["--train.steps", "1", "--train.batch", "8", "--log.report", "false"]
-    assert main(["train", "--data", "tree", "--out", "run", *words]) == 2
-    error = capsys.readouterr().err
+    error = tiny.refused(capsys, "train", "--data", "tree", "--out", "run", *words)
     assert "find -L tree -type f > images.txt" in error
     (tmp_path / "images.txt").write_text("\n".join(str(path) for path in sorted(Path("tree").rglob("*.png"))))
     assert main(["train", "--data", "images.txt", "--out", "run", *words]) == 0

@@ -5,9 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import tiny
-from PIL import Image
 
 from sao.cli.main import build_parser
 
@@ -59,11 +57,7 @@ except OSError:  # urllib wraps the refusal
 
 
 def test_no_command_asks_the_network_for_anything(tmp_path):
-    pictures = tmp_path / "pictures"
-    pictures.mkdir()
-    draws = np.random.default_rng(0)
-    for index in range(40):
-        Image.fromarray(draws.integers(0, 255, (9, 9, 3), dtype=np.uint8)).save(pictures / f"{index}.png")
+    tiny.draw_pictures(tmp_path / "pictures", 40)
     small = tiny.words()
     narrow = ["--encoder.widths", "[4, 8]", "--method.generator.width", "4", "--data.size", "8", "--data.held_out", "0.5"]
     libraries = ("simclr", "mae", "ddpm")  # of lightly, timm and diffusers, which know hubs of weights

@@ -13,8 +13,7 @@ from sao.methods import ENCODERS, METHODS
 
 
 def shown(capsys, *arguments: str) -> str:
-    assert main(["options", *arguments]) == 0
-    return capsys.readouterr().out
+    return tiny.said(capsys, "options", *arguments)
 
 
 def test_no_option_is_without_a_meaning():

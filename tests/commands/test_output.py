@@ -36,25 +36,17 @@ def words(name: str, run: Path, data: str, out: Path) -> list[str]:
     }[name]
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.mark.parametrize("name", ["embed", "cluster", "sample", "pictures", "program", "export"])
 def test_a_second_output_to_the_same_place_needs_overwrite(name, run, pictures, tmp_path, capsys):
     command = words(name, run, pictures, tmp_path / "out")
     assert main(command) == 0
     first = next(path for path in sorted((tmp_path / "out").rglob("*")) if path.is_file())
     first.write_bytes(b"old")
-    before = contents(tmp_path / "out")
-    capsys.readouterr()
-    assert main(command) == 2
-    said = capsys.readouterr()
-    assert "--overwrite" in said.err
-    assert said.err.count("\n") == 1
-    assert contents(tmp_path / "out") == before
+    before = tiny.contents(tmp_path / "out")
+    assert "--overwrite" in tiny.refused(capsys, *command)
+    assert tiny.contents(tmp_path / "out") == before
     assert main([*command, "--overwrite"]) == 0
-    assert contents(tmp_path / "out").keys() == before.keys()
+    assert tiny.contents(tmp_path / "out").keys() == before.keys()
     assert first.read_bytes() != b"old"
 
 
@@ -63,10 +55,9 @@ def test_a_folder_with_other_files_is_never_replaced(name, run, pictures, tmp_pa
     command = words(name, run, pictures, tmp_path / "out")
     (tmp_path / "out" / Path(command[-1]).name).mkdir(parents=True)
     (tmp_path / "out" / Path(command[-1]).name / "thesis.tex").write_text("precious")
-    before = contents(tmp_path)
-    assert main([*command, "--overwrite"]) == 2
-    assert "thesis.tex" in capsys.readouterr().err
-    assert contents(tmp_path) == before
+    before = tiny.contents(tmp_path)
+    assert "thesis.tex" in tiny.refused(capsys, *command, "--overwrite")
+    assert tiny.contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -113,8 +104,7 @@ def test_names_of_files_are_no_formulas(name, run, pictures, tmp_path):
     ],
 )
 def test_networks_that_no_memory_holds_are_one_line(option, tmp_path, capsys):
-    assert main(["train", *tiny.words(), option, "--out", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err
+    said = tiny.refused(capsys, "train", *tiny.words(), option, "--out", tmp_path / "run")
     assert len([line for line in said.splitlines() if "warning" not in line]) == 1
     assert "GB" in said or "cannot be built" in said or "1000" in said
     assert not (tmp_path / "run").exists()

@@ -7,10 +7,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tiny
-from PIL import Image
 
 import sao
 from sao.cli.main import main
@@ -26,10 +24,6 @@ def words(steps: int = NEW) -> list[str]:
     return tiny.words(method="random", train__steps=steps)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     """A run that `sao train` made, with everything that commands put into one."""
@@ -43,13 +37,6 @@ def made(tmp_path_factory) -> Path:
 @pytest.fixture
 def run(made, tmp_path) -> Path:
     return shutil.copytree(made, tmp_path / "run")
-
-
-def photographs(folder: Path) -> Path:
-    folder.mkdir()
-    for index, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (12, 9, 9, 3), dtype=np.uint8)):
-        Image.fromarray(pixels).save(folder / f"{index}.png")
-    return folder
 
 
 def test_a_run_is_replaced_wholly(run):
@@ -70,10 +57,10 @@ def test_a_file_that_sao_did_not_write_stops_it_and_is_named(run, foreign, capsy
     path = run / foreign
     path.parent.mkdir(exist_ok=True)
     path.mkdir() if foreign.endswith("/") else path.write_text("precious")
-    before = contents(run)
+    before = tiny.contents(run)
     said = refused(capsys, "train", *words(), "--out", run, "--overwrite")
     assert any(str(one) in said for one in (path, path.parent))
-    assert contents(run) == before
+    assert tiny.contents(run) == before
     assert path.exists()
 
 
@@ -91,11 +78,11 @@ def test_a_folder_without_the_mark_is_not_touched(tmp_path, mark, capsys):
     (tmp_path / "thesis.tex").write_text("precious")
     if mark is not None:
         (tmp_path / "sao-run.json").write_text(mark)
-    before = contents(tmp_path)
+    before = tiny.contents(tmp_path)
     assert "sao-run.json" in refused(capsys, "train", *words(), "--out", tmp_path, "--overwrite")
     refused(capsys, "train", *words(), "--out", tmp_path)
     assert "is not a run" in refused(capsys, "resume", tmp_path)
-    assert contents(tmp_path) == before
+    assert tiny.contents(tmp_path) == before
 
 
 def test_a_project_is_not_emptied(tmp_path, monkeypatch, capsys):
@@ -108,10 +95,10 @@ def test_a_project_is_not_emptied(tmp_path, monkeypatch, capsys):
 
 def test_a_run_without_the_mark_is_neither_opened_nor_replaced(run, capsys):
     (run / "sao-run.json").unlink()
-    before = contents(run)
+    before = tiny.contents(run)
     assert "does not carry sao's mark" in refused(capsys, "train", *words(), "--out", run, "--overwrite")
     assert "it has no sao-run.json" in refused(capsys, "resume", run)
-    assert contents(run) == before
+    assert tiny.contents(run) == before
 
 
 def test_a_run_of_a_later_version_says_so(run, capsys):
@@ -123,12 +110,12 @@ def test_a_run_of_a_later_version_says_so(run, capsys):
 
 @pytest.mark.parametrize(("out", "how"), [("data", "is the data itself"), ("data/run", "inside"), (".", "around")])
 def test_a_run_in_or_around_its_data_is_refused(tmp_path, out, how, capsys):
-    data, target = photographs(tmp_path / "data"), tmp_path / out
-    before = contents(data)
+    data, target = tiny.draw_pictures(tmp_path / "data", 12), tmp_path / out
+    before = tiny.contents(data)
     for given in (target, tmp_path / "data" / ".." / out):
         said = refused(capsys, "train", *words(), "--data", data, "--out", given, "--overwrite")
         assert how in said
-    assert contents(data) == before
+    assert tiny.contents(data) == before
     link = tmp_path.parent / f"{tmp_path.name}-link"
     link.symlink_to(target)
     assert how in refused(capsys, "train", *words(), "--data", data, "--out", link, "--overwrite")
@@ -137,7 +124,7 @@ def test_a_run_in_or_around_its_data_is_refused(tmp_path, out, how, capsys):
 
 def test_a_run_that_was_put_around_data_is_refused_too(run, capsys):
     """The mark alone does not make photographs inside a run sao's own."""
-    photographs(run / "photographs")
+    tiny.draw_pictures(run / "photographs", 12)
     said = refused(capsys, "train", *words(), "--data", run / "photographs", "--out", run, "--overwrite")
     assert "around the data" in said
     assert len(list((run / "photographs").iterdir())) == 12
@@ -146,18 +133,9 @@ def test_a_run_that_was_put_around_data_is_refused_too(run, capsys):
 # --- kills -----------------------------------------------------------------------------------------------------------
 
 
-class Killed(tiny.Command):
-    """`sao ARGUMENTS`, killed by SIGKILL before its n-th change in a folder."""
-
-    def __init__(self, folder: Path, change: int, arguments: list[str], where: Path) -> None:
-        self.output, self.errors = folder / "said.txt", folder / "errors.txt"
-        settings = (change, str(where), arguments, str(self.output), str(self.errors))
-        self.process = tiny._server.Process(target=_run, args=settings)
-        self.process.start()
-
-
-def _run(change: int, where: str, arguments: list[str], output: str, errors: str) -> None:
-    seen = 0
+def kill_at(change: int, run: Path, alone: bool = False) -> None:
+    """SIGKILL this process before its n-th change in the folder of a run."""
+    seen, where = 0, str(run)
 
     def record(event: str, values: tuple) -> None:
         nonlocal seen
@@ -172,11 +150,14 @@ def _run(change: int, where: str, arguments: list[str], output: str, errors: str
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(record)
-    if arguments[0] == "create":  # the part of `sao train` that replaces, alone: quick enough to kill it often
-        config = tiny.config(method="random", train__steps=NEW)
-        Run.create(Path(where), config, Run(Path(where)).facts, overwrite=True)
-    else:
-        tiny._run(arguments, output, errors, None)
+    if alone:  # the part of `sao train` that replaces: quick enough to kill it often
+        Run.create(run, tiny.config(method="random", train__steps=NEW), Run(run).facts, overwrite=True)
+        sys.exit()
+
+
+def killed(folder: Path, change: int, run: Path, *words: str) -> int:
+    """The exit code of a command; of none, of the part that replaces."""
+    return tiny.Command(folder, *words, first=partial(kill_at, change, run, alone=not words)).wait()
 
 
 def which(run: Path, before: dict[str, bytes]) -> str:
@@ -184,7 +165,7 @@ def which(run: Path, before: dict[str, bytes]) -> str:
     opened = Run.open(run)
     assert not (run / ".new").exists()
     if opened.config.train.steps == OLD:
-        left = {name: content for name, content in contents(run).items() if not name.startswith(".")}
+        left = {name: content for name, content in tiny.contents(run).items() if not name.startswith(".")}
         assert left == before
         assert sao.load(run).step == OLD
         return "old"
@@ -200,11 +181,10 @@ def test_a_kill_at_any_change_leaves_the_old_run_or_the_new_one(made, tmp_path):
     while True:
         change += 1 if change < 12 else 5  # the removal of the old files is many changes of one kind
         run = shutil.copytree(made, tmp_path / f"{change}" / "run")
-        before = contents(run)
-        killed = Killed(tmp_path, change, ["create"], run)
-        if killed.wait() == 0:
+        before = tiny.contents(run)
+        if (code := killed(tmp_path, change, run)) == 0:
             break
-        assert killed.wait() == -signal.SIGKILL
+        assert code == -signal.SIGKILL
         found.append(which(run, before))
     assert found == sorted(found, reverse=True)  # first the old one, from some moment on the new one
     assert found.count("old") >= 4
@@ -213,24 +193,21 @@ def test_a_kill_at_any_change_leaves_the_old_run_or_the_new_one(made, tmp_path):
 
 @pytest.mark.parametrize("change", [3, 25, 40])
 def test_a_killed_overwrite_goes_on_by_resume_or_by_overwrite(change, run, tmp_path):
-    before = contents(run)
+    before = tiny.contents(run)
     arguments = ["train", *words(), "--out", str(run), "--overwrite"]
-    assert Killed(tmp_path, change, arguments, run).wait() == -signal.SIGKILL
+    assert killed(tmp_path, change, run, *arguments) == -signal.SIGKILL
     copy = shutil.copytree(run, tmp_path / "copy")
     assert which(copy, before) == ("old" if change == 3 else "new")
-    resumed = tiny.Command(tmp_path, "resume", str(run))
-    assert resumed.wait() == 0, resumed.errors.read_text()
+    tiny.Command(tmp_path, "resume", run).succeed()
     assert Run(run).rows()[-1]["step"] == (OLD if change == 3 else NEW)
-    again = tiny.Command(tmp_path, *arguments)
-    assert again.wait() == 0, again.errors.read_text()
+    tiny.Command(tmp_path, *arguments).succeed()
     assert [row["step"] for row in Run(run).rows()] == [1, 2]
 
 
 def test_a_first_run_that_was_killed_while_it_was_made_leaves_a_free_folder_or_a_run(made, tmp_path):
     for change in range(1, 12):
         run = tmp_path / f"{change}" / "run"
-        killed = Killed(tmp_path, change, ["train", *words(), "--out", str(run)], run)
-        assert killed.wait() == -signal.SIGKILL
+        assert killed(tmp_path, change, run, "train", *words(), "--out", str(run)) == -signal.SIGKILL
         if (run / "sao-run.json").exists() or (run / ".new").exists():
             assert Run.open(run).config.train.steps == NEW
         else:

@@ -1,10 +1,9 @@
 """`sao train --data` on the files that people have, in real processes, and then the commands that use the run."""
 
-import csv
-import json
 import os
 import re
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,25 +20,15 @@ STEPS = ["--train.steps", "2", "--train.threads", "1", "--log.report", "false"]
 SHORT = [*STEPS, "--encoder.widths", "[4, 8]", "--method.generator.width", "4"]
 
 
-class Command(tiny.Command):
-    """With a cache of its own: nothing is decoded into that of the person who runs the tests."""
-
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self.output, self.errors = folder / "said.txt", folder / "errors.txt"
-        words = (str(folder.parent / "cache"), list(arguments), str(self.output), str(self.errors))
-        self.process = tiny._server.Process(target=_run, args=words)
-        self.process.start()
-
-
-def _run(cache: str, arguments: list[str], output: str, errors: str) -> None:
-    os.environ["SAO_CACHE"] = cache  # the server that forks this process has the environment of its own beginning
-    tiny._run(arguments, output, errors, None)
+def keep_decoded_in(cache: Path) -> None:
+    """The server that forks a process has the environment of its own beginning."""
+    os.environ["SAO_CACHE"] = str(cache)
 
 
 def sao(folder: Path, *words: str | Path, code: int = 0) -> tuple[str, str]:
     """What a command in a process of its own says, and its errors."""
     folder.mkdir(exist_ok=True)
-    command = Command(folder, *map(str, words))
+    command = tiny.Command(folder, *words, first=partial(keep_decoded_in, folder.parent / "cache"))
     assert command.wait() == code, command.errors.read_text()
     return command.output.read_text(), command.errors.read_text()
 
@@ -58,8 +47,7 @@ def pictures(folder: Path, count: int = 24) -> Path:
 
 
 def names_in(path: Path) -> list[str]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        return [row["name"] for row in csv.DictReader(file)]
+    return [row["name"] for row in tiny.table(path)]
 
 
 def test_a_folder_of_jpegs_from_end_to_end(tmp_path):
@@ -131,19 +119,6 @@ def test_tables_from_end_to_end(tmp_path, ending):
     assert len(names_in(tmp_path / "clusters" / "assignments.csv")) == 40
 
 
-def test_arrays_of_images_and_options_by_hand(tmp_path):
-    np.save(tmp_path / "x.npy", DRAWS.integers(0, 60, (30, 8, 8), dtype=np.uint8))
-    by_hand = ["--train.batch", "6", "--method.bank", "7", "--why", *SHORT]
-    said, _ = sao(tmp_path / "train", "train", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", *by_hand)
-    config = Run(tmp_path / "run").config
-    assert (config.train.batch, structural_options(config).bank, config.train.steps) == (6, 7, 2)
-    assert structural_options(config).lipschitz > 1.5
-    assert f"Lipschitz target {structural_options(config).lipschitz}, because the median distance" in said
-    assert "auto: batch" not in said
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert rows[-1]["step"] == 2
-
-
 def test_another_method_on_own_images_has_choices_of_its_own(tmp_path):
     np.save(tmp_path / "x.npy", DRAWS.integers(0, 256, (40, 8, 8), dtype=np.uint8))
     words = ["train", "--method", "byol", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", "--why", *SHORT[:-2]]
@@ -162,6 +137,7 @@ def test_a_preset_given_with_the_data_is_taken_as_it_is(tmp_path):
     words = ["train", "digits", "--data", tmp_path / "x.npy", "--out", tmp_path / "run", "--train.batch", "6", *SHORT]
     said, _ = sao(tmp_path / "train", *words)
     assert "auto:" not in said
+    assert Run(tmp_path / "run").rows()[-1]["step"] == 2
     said, _ = sao(tmp_path / "auto", *words, "--auto", "--overwrite", "--why")
     assert "auto: bank" in said
 

@@ -4,11 +4,9 @@ import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from PIL import Image
+import tiny
 
-from sao.cli.main import main
 from sao.training import cost
 
 TRAIN = ["--encoder.widths", "[16, 32]", "--method.generator.width", "16", "--train.threads", "1"]
@@ -25,19 +23,14 @@ print("peak", peak_memory())
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
     monkeypatch.setenv("SAO_CACHE", str(tmp_path / "cache"))
-    draws = np.random.default_rng(0)
-    for index in range(100):
-        folder = tmp_path / "photos" / ("a" if index % 2 else "b")
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(draws.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(folder / f"{index}.png")
+    tiny.draw_pictures(tmp_path / "photos", 100, (40, 50, 3), classes="ba")
     (tmp_path / "photos/notes.txt").write_text("not an image")
     (tmp_path / "photos/a/broken.png").write_bytes(b"\x89PNG broken")
     return tmp_path / "photos"
 
 
 def priced(capsys, *words: str) -> str:
-    assert main(["train", *words, "--dry-run"]) == 0
-    return capsys.readouterr().out
+    return tiny.said(capsys, "train", *words, "--dry-run")
 
 
 def test_it_says_what_the_run_would_do(photos, capsys, tmp_path):

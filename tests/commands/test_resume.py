@@ -33,8 +33,7 @@ def tensors(run: Path, step: int) -> tuple[bytes, bytes]:
 
 def test_a_longer_run_is_the_one_that_it_would_have_been(made, tmp_path, capsys):
     run = shutil.copytree(made(train__steps=4), tmp_path / "run")
-    assert main(["resume", str(run), "--train.steps", "9"]) == 0
-    said = capsys.readouterr().out
+    said = tiny.said(capsys, "resume", run, "--train.steps", "9")
     assert "train.steps is 9 from here on; it was 4" in said
     assert "going on after step 4 of 9" in said
     assert "one of 9 steps" in said
@@ -45,12 +44,10 @@ def test_a_longer_run_is_the_one_that_it_would_have_been(made, tmp_path, capsys)
 
 def test_a_longer_cosine_is_said_to_be_another_run(made, tmp_path, capsys):
     run = shutil.copytree(made(method="supervised", train__steps=4, train__schedule="cosine"), tmp_path / "run")
-    assert main(["resume", str(run), "--train.steps=8"]) == 0
-    said = capsys.readouterr().out
+    said = tiny.said(capsys, "resume", run, "--train.steps=8")
     assert "after step 4 the learning rate goes on at 50% of its highest value instead of 0%" in said
     assert tensors(run, 8) != tensors(made(method="supervised", train__steps=8, train__schedule="cosine"), 8)
-    assert main(["resume", str(run)]) == 0
-    assert "complete: all 8 steps are done" in capsys.readouterr().out
+    assert "complete: all 8 steps are done" in tiny.said(capsys, "resume", run)
 
 
 def test_passes_over_the_data_are_a_length_too(made, tmp_path, capsys):
@@ -79,6 +76,6 @@ def test_other_options_hold_from_here_on(made, tmp_path, capsys):
 )
 def test_what_cannot_be_changed_changes_nothing(made, tmp_path, options, said, capsys):
     run = shutil.copytree(made(train__steps=4), tmp_path / "run")
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = tiny.contents(run)
     assert said in tiny.refused(capsys, "resume", run, *options)
-    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert before == tiny.contents(run)

@@ -22,7 +22,7 @@ from sao.errors import InputError
 from sao.evaluation.result import Metric, write_json
 from sao.export.card import command_of
 from sao.training import checkpoint
-from sao.training.run_folder import DataFacts, Run
+from sao.training.run_folder import Run
 
 PROTOCOL = {"n_test": 360, "seed": 0}
 
@@ -30,27 +30,28 @@ PROTOCOL = {"n_test": 360, "seed": 0}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """As if it had been trained on this machine for eight steps, and evaluated."""
-    folder = tmp_path_factory.mktemp("ship") / "run"
-    facts = DataFacts.of(tiny.dataset())
-    run = Run.create(folder, tiny.config(data__folder="/tmp/somewhere"), facts)
     method = tiny.method()
     with torch.no_grad():
         for name, tensor in method.state_dict().items():
             if tensor.is_floating_point():  # EMAs that differ from the weights they follow
                 tensor += 0.02 if name.startswith("ema_") else 0.05
-    checkpoint.save(run.checkpoints, method, 8, keep=1)
-    (folder / "data.json").write_text(replace(facts, place=("/tmp/somewhere", "../somewhere")).as_text())
+    run = tiny.untrained(tmp_path_factory.mktemp("ship") / "run", method, data__folder="/tmp/somewhere")
+    (run.folder / "data.json").write_text(replace(run.facts, place=("/tmp/somewhere", "../somewhere")).as_text())
     numbers = {"kmeans": 0.5, "kmeans_best": 0.625, "raw/kmeans_best": 0.25}
     write_json(run.evaluations / "summary.json", [Metric(name, value, None, PROTOCOL) for name, value in numbers.items()])
-    return folder
+    return run.folder
+
+
+def shipped(run: Path, target: Path, *words: str) -> Path:
+    assert main(["ship", str(run), "-o", str(target), *words]) == 0
+    return target
 
 
 @pytest.fixture(scope="module")
 def box(run, tmp_path_factory) -> Path:
     """A folder of models, of which there is one."""
     folder = tmp_path_factory.mktemp("box")
-    assert main(["ship", str(run), "-o", str(folder / "tiny8"), "--licence", "Apache-2.0"]) == 0
-    return folder
+    return shipped(run, folder / "tiny8", "--licence", "Apache-2.0").parent
 
 
 @pytest.fixture
@@ -91,16 +92,10 @@ def test_it_holds_emas_and_nothing_to_train_on(box):
     assert names
     assert all(name.startswith("ema_") for name in names)
     assert {name.split(".")[0] for name in names} == {"ema_discriminator", "ema_generator"}
-    files = {file.relative_to(box / "tiny8").as_posix() for file in (box / "tiny8").rglob("*") if file.is_file()}
+    files = tiny.contents(box / "tiny8").keys()
     inner = "checkpoints/step-00000008"
-    assert files == {
-        "sao-run.json",
-        "config.yaml",
-        "data.json",
-        "README.md",
-        f"{inner}/method.safetensors",
-        f"{inner}/state.json",
-    }
+    weights = {f"{inner}/method.safetensors", f"{inner}/state.json"}
+    assert files == {"sao-run.json", "config.yaml", "data.json", "README.md"} | weights
 
 
 def test_nothing_tells_of_the_machine(run, box):
@@ -132,12 +127,10 @@ def test_the_card_has_data_command_numbers_and_licence(run, box):
 
 
 def test_a_card_has_no_empty_column_and_says_which_manifold(run, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(run, copy)
+    copy = shutil.copytree(run, tmp_path / "copy")
     how = {**PROTOCOL, "algorithm": "by hand"}
     write_json(copy / "eval/summary.json", [Metric("kmeans", 0.5, None, PROTOCOL), Metric("manifold", 0.75, None, how)])
-    assert main(["ship", str(copy), "-o", str(tmp_path / "model"), "--licence", "Apache-2.0"]) == 0
-    card = (tmp_path / "model/README.md").read_text()
+    card = (shipped(copy, tmp_path / "model", "--licence", "Apache-2.0") / "README.md").read_text()
     assert "| metric | learnt |\n|---|---|\n| kmeans | 0.500 |\n| manifold | 0.750 |\n\n" in card
     assert "- manifold: accuracy of clusters on a manifold; algorithm by hand; n_test 360\n" in card
 
@@ -145,12 +138,10 @@ def test_a_card_has_no_empty_column_and_says_which_manifold(run, tmp_path):
 def test_the_hub_reads_the_card(run, tmp_path):
     """By its own parser: what the front matter says, and every number with how it was measured."""
     hub = pytest.importorskip("huggingface_hub")
-    copy = tmp_path / "copy"
-    shutil.copytree(run, copy)
+    copy = shutil.copytree(run, tmp_path / "copy")
     how = {**PROTOCOL, "split": "test", "n_train": 1437, "objective": "hinge", "interval_95": [0.5, 0.75], "not": "told"}
     write_json(copy / "eval/summary.json", [Metric("svm", 0.625, None, how), Metric("raw/svm", 0.25, None, how)])
-    assert main(["ship", str(copy), "-o", str(tmp_path / "model"), "--licence", "Apache-2.0"]) == 0
-    card = hub.ModelCard.load(tmp_path / "model/README.md")
+    card = hub.ModelCard.load(shipped(copy, tmp_path / "model", "--licence", "Apache-2.0") / "README.md")
     about = card.data
     assert (about.license, about.library_name, about.pipeline_tag) == ("apache-2.0", "sao", "image-feature-extraction")
     assert {"sao", "self-supervised-learning", "structural"} <= set(about.tags)
@@ -177,17 +168,15 @@ def test_the_hub_reads_the_card(run, tmp_path):
 )
 def test_the_licence_on_the_hub_is_the_one_that_was_typed(typed, front, run, tmp_path):
     hub = pytest.importorskip("huggingface_hub")
-    assert main(["ship", str(run), "-o", str(tmp_path / "model"), *typed]) == 0
-    about = hub.ModelCard.load(tmp_path / "model/README.md").data.to_dict()
+    about = hub.ModelCard.load(shipped(run, tmp_path / "model", *typed) / "README.md").data.to_dict()
     assert {key: value for key, value in about.items() if key.startswith("license")} == front
 
 
 def test_a_known_data_set_is_named_as_the_hub_names_it(tmp_path):
     hub = pytest.importorskip("huggingface_hub")
-    made = Run.create(tmp_path / "run", tiny.config(data__source="cifar10"), DataFacts.of(tiny.dataset()))
-    checkpoint.save(made.checkpoints, tiny.method(), 8, keep=1)
-    assert main(["ship", str(made.folder), "-o", str(tmp_path / "model")]) == 0
-    assert hub.ModelCard.load(tmp_path / "model/README.md").data.datasets == ["uoft-cs/cifar10"]
+    made = tiny.untrained(tmp_path / "run", data__source="cifar10")
+    card = hub.ModelCard.load(shipped(made.folder, tmp_path / "model") / "README.md")
+    assert card.data.datasets == ["uoft-cs/cifar10"]
 
 
 @pytest.mark.parametrize("name", models.model_names())
@@ -207,16 +196,14 @@ def test_the_command_on_the_card_of_a_model_is_one_of_today(name):
 def test_half_of_the_bits_is_kept_only_if_it_makes_no_difference(run, tmp_path, capsys, monkeypatch):
     from sao.cli import ship
 
-    assert main(["ship", str(run), "-o", str(tmp_path / "half"), "--half"]) == 0
-    assert "the largest difference is" in capsys.readouterr().out
+    assert "the largest difference is" in tiny.said(capsys, "ship", run, "-o", tmp_path / "half", "--half")
     (path,) = checkpoint.steps_in(tmp_path / "half/checkpoints")
     tensors = checkpoint.some_tensors(path, list(checkpoint.tensor_shapes(path)))
     assert {str(tensor.dtype) for tensor in tensors.values() if tensor.is_floating_point()} == {"torch.float16"}
     half = sao.load(tmp_path / "half", device="cpu")
     assert half.embed(tiny.dataset().test).dtype == np.float32
     monkeypatch.setattr(ship, "HALF_AGREES", 1e-9)
-    assert main(["ship", str(run), "-o", str(tmp_path / "other"), "--half"]) == 2
-    assert "so it was not kept: leave --half out" in capsys.readouterr().err
+    assert "so it was not kept: leave --half out" in tiny.refused(capsys, "ship", run, "-o", tmp_path / "other", "--half")
     assert [file.name for file in tmp_path.iterdir()] == ["half"]
 
 
@@ -248,10 +235,7 @@ def test_a_folder_of_that_name_that_is_no_run_is_in_nobodys_way(inside, capsys):
     ],
 )
 def test_what_cannot_be_is_one_line(inside, words, said, capsys):
-    assert main(words) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
+    assert said in tiny.refused(capsys, *words)
     assert not list(inside.iterdir())
 
 
@@ -262,8 +246,7 @@ def test_it_cannot_be_learnt_on_in_python(inside):
 
 def test_a_folder_with_something_in_it_is_not_written_to(run, tmp_path, capsys):
     (tmp_path / "mine.txt").write_text("kept")
-    assert main(["ship", str(run), "-o", str(tmp_path)]) == 2
-    assert "is not an empty folder" in capsys.readouterr().err
+    assert "is not an empty folder" in tiny.refused(capsys, "ship", run, "-o", tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -279,10 +262,8 @@ def test_every_model_in_the_package_opens():
 
 def test_a_copy_of_a_run_with_local_embeddings_needs_no_local_head(tmp_path):
     options = {"method__local_weight": 1, "method__local_size": 4, "encoder__start": "patches"}
-    run = Run.create(tmp_path / "run", tiny.config(**options), DataFacts.of(tiny.dataset()))
-    checkpoint.save(run.checkpoints, tiny.method(**options), 8, keep=1)
-    assert main(["ship", str(run.folder), "-o", str(tmp_path / "copy"), "--licence", "Apache-2.0"]) == 0
-    (path,) = checkpoint.steps_in(tmp_path / "copy" / "checkpoints")
+    run = tiny.untrained(tmp_path / "run", **options)
+    (path,) = checkpoint.steps_in(shipped(run.folder, tmp_path / "copy") / "checkpoints")
     assert not [name for name in checkpoint.tensor_shapes(path) if "local_head" in name]
     whole, copy = (sao.load(tmp_path / name) for name in ("run", "copy"))
     for feature in ("backbone", "embedding"):

@@ -1,6 +1,5 @@
 """sao sweep: ordinary runs of a grid, gone on with after a kill, and one table of them."""
 
-import csv
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,8 +37,13 @@ def priced(config) -> SimpleNamespace:
     return SimpleNamespace(training=2.0, report=1.0, steps=config.train.steps, step=SimpleNamespace(seconds=0.5))
 
 
-def sweep(out: Path, *words: str) -> int:
-    return main(["sweep", *WORDS, "--out", str(out), *words])
+def swept(capsys, out: Path, *words: str) -> str:
+    """What a sweep says."""
+    return tiny.said(capsys, "sweep", *WORDS, "--out", out, *words)
+
+
+def refused(capsys, out: Path, *words: str) -> str:
+    return tiny.refused(capsys, "sweep", *WORDS, "--out", out, *words)
 
 
 def states(out: Path) -> dict[str, int]:
@@ -50,26 +54,22 @@ def states(out: Path) -> dict[str, int]:
 def test_every_combination_and_seed_is_a_run_and_one_table_has_them_all(few, quick, tmp_path, capsys):
     out = tmp_path / "swept"
     words = ["--data", few, *OVER]
-    assert sweep(out, *words, "--seeds", "0,1") == 0
-    said = capsys.readouterr().out
+    said = swept(capsys, out, *words, "--seeds", "0,1")
     assert "4 runs: 2 combinations with 2 seeds each\n" in said
     assert "covariance=1: 4 steps of 0.5 s, 0m 03s a run, 2 to do" in said
     assert "about 0m 12s in all, and at most 4m 00s of evaluations on top" in said
     before = states(out)
     # More seeds extend it; nothing that is done is done again.
-    assert sweep(out, *words, "--seeds", "0,1,2", "--log.every", "2") == 0
-    said = capsys.readouterr().out
+    said = swept(capsys, out, *words, "--seeds", "0,1,2", "--log.every", "2")
     assert "6 runs: 2 combinations with 3 seeds each, 4 of them done already" in said
     assert before.items() <= states(out).items()
     runs = {(value, seed): out / f"covariance={value},seed={seed}" for value in (1, 50) for seed in range(3)}
     values = {}
     for (value, seed), folder in runs.items():
         assert Run.open(folder).config.seed == seed
-        summary = json.loads((folder / "eval/summary.json").read_text())
-        values[value, seed] = {row["name"]: row["value"] for row in summary}
+        values[value, seed] = {name: row["value"] for name, row in tiny.metrics(folder / "eval/summary.json").items()}
     table = json.loads((out / "table.json").read_text())
-    with (out / "table.csv").open(encoding="utf-8-sig", newline="") as file:
-        rows = {(row["method.covariance"], row["metric"]): row for row in csv.DictReader(file)}
+    rows = {(row["method.covariance"], row["metric"]): row for row in tiny.table(out / "table.csv")}
     assert {name for _, name in rows} == set(values[1, 0])  # baselines too
     for value in (1, 50):
         three = [values[value, seed]["knn5"] for seed in range(3)]
@@ -95,10 +95,9 @@ def test_every_combination_and_seed_is_a_run_and_one_table_has_them_all(few, qui
         (["--seeds", "0,1"], "seed 2 is in it and left out here"),
         (["--seeds", "0,1,2", "--train.batch", "8"], "train.batch was 16, and is 8 here"),
     ):
-        assert sweep(out, *words, *more) == 2
-        assert f"holds another sweep: {reason}; choose another --out" in capsys.readouterr().err
-    assert sweep(out, "--data", few, "--over", "method.variance=1,50", "--seeds", "0,1,2") == 2
-    assert "over method.covariance, not over method.variance" in capsys.readouterr().err
+        assert f"holds another sweep: {reason}; choose another --out" in refused(capsys, out, *words, *more)
+    said = refused(capsys, out, "--data", few, "--over", "method.variance=1,50", "--seeds", "0,1,2")
+    assert "over method.covariance, not over method.variance" in said
     assert states(out) == before
 
 
@@ -111,8 +110,7 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(quick, tmp_path, capsys):
     first = out / "covariance=1,seed=0"
     before = states(first)
     assert not Run(out / "covariance=50,seed=0").evaluated
-    assert main(words) == 0
-    assert "going on after step 2 of 4" in capsys.readouterr().out
+    assert "going on after step 2 of 4" in tiny.said(capsys, *words)
     assert states(first) == before
     # The same as by hand, without a stop.
     alone = tmp_path / "alone"
@@ -124,12 +122,11 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(quick, tmp_path, capsys):
 def test_a_run_that_diverges_is_recorded_and_the_others_go_on(quick, tmp_path, capsys):
     out = tmp_path / "swept"
     words = ["--over", "method.optimiser.learning_rate=1e38,1e-3", "--log.evaluate_minutes", "1e-9"]
-    assert sweep(out, *words) == 0
-    assert "learning_rate=1e38,seed=0 diverged: step" in capsys.readouterr().out
+    assert "learning_rate=1e38,seed=0 diverged: step" in swept(capsys, out, *words)
     assert list(json.loads((out / "table.json").read_text())["diverged"]) == ["learning_rate=1e38,seed=0"]
     assert Run(out / "learning_rate=1e-3,seed=0").evaluated
     before = states(out)
-    assert sweep(out, *words) == 0
+    swept(capsys, out, *words)
     assert states(out) == before
 
 
@@ -153,34 +150,28 @@ def test_a_run_that_diverges_is_recorded_and_the_others_go_on(quick, tmp_path, c
     ],
 )
 def test_what_is_typed_wrong_is_one_line_and_nothing_is_written(words, said, tmp_path, capsys):
-    assert sweep(tmp_path / "swept", *words) == 2
-    errors = capsys.readouterr().err
-    assert said in errors
-    assert errors.count("\n") == 1
+    assert said in refused(capsys, tmp_path / "swept", *words)
     assert not (tmp_path / "swept").exists()
 
 
 def test_a_value_that_does_not_fit_the_data_is_refused_before_anything_is_written(tmp_path, capsys):
     batch = WORDS.index("--train.batch")
     words = WORDS[:batch] + WORDS[batch + 2 :]
-    assert main(["sweep", *words, "--over", "train.batch=4000,16", "--out", str(tmp_path / "swept")]) == 2
-    assert "train.batch is 4000 but there are only" in capsys.readouterr().err
+    said = tiny.refused(capsys, "sweep", *words, "--over", "train.batch=4000,16", "--out", tmp_path / "swept")
+    assert "train.batch is 4000 but there are only" in said
     assert not (tmp_path / "swept").exists()
 
 
 def test_a_folder_that_is_no_sweep_is_left_alone(tmp_path, capsys):
-    (tmp_path / "notes.txt").write_text("mine")
-    assert sweep(tmp_path, *OVER) == 2
-    assert "exists and is not a sweep: choose another --out" in capsys.readouterr().err
-    (tmp_path / "grid.json").write_text('{"preset": "digits", "over": 3, "seeds": 4, "options": 5, "auto": 1, "diverged": 2}')
-    assert sweep(tmp_path, *OVER) == 2
-    assert "exists and is not a sweep" in capsys.readouterr().err
+    wrong = '{"preset": "digits", "over": 3, "seeds": 4, "options": 5, "auto": 1, "diverged": 2}'
+    for name, text in (("notes.txt", "mine"), ("grid.json", wrong)):
+        (tmp_path / name).write_text(text)
+        assert "exists and is not a sweep: choose another --out" in refused(capsys, tmp_path, *OVER)
 
 
 def test_a_dry_run_prices_the_grid_and_writes_nothing(tmp_path, capsys):
     words = [*OVER, "--over", "method.view.jitter=[0,0,0,0],null", "--dry-run"]
-    assert sweep(tmp_path / "swept", *words) == 0
-    said = capsys.readouterr().out
+    said = swept(capsys, tmp_path / "swept", *words)
     assert "4 runs: 4 combinations with 1 seed each" in said
     assert said.count("a run, 1 to do") == 4
     assert "covariance=1,jitter=null: 4 steps of " in said

@@ -8,7 +8,6 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ import tiny
 
 from sao.cli.main import main
 from sao.runtime.torchvision_import import torchvision_datasets
-from sao.training.run_folder import Run
 
 refused = partial(tiny.refused, quiet=True)
 
@@ -40,8 +38,7 @@ def uninterrupted(tmp_path_factory, options):
     def run(method: str) -> Path:
         if method not in made:
             folder = tmp_path_factory.mktemp(method)
-            command = tiny.Command(folder, "train", *tiny.words(method=method, **options), "--out", str(folder / "run"))
-            assert command.wait() == 0, command.errors.read_text()
+            tiny.Command(folder, "train", *tiny.words(method=method, **options), "--out", folder / "run").succeed()
             made[method] = folder / "run"
         return made[method]
 
@@ -79,8 +76,7 @@ def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(method, 
     out = str(tmp_path / "run")
     kill_at_random(tmp_path, ["train", *tiny.words(method=method, **options), "--out", out], draws)
     kill_at_random(tmp_path, ["resume", out], draws)
-    last = tiny.Command(tmp_path, "resume", out)
-    assert last.wait() == 0, last.errors.read_text()
+    tiny.Command(tmp_path, "resume", out).succeed()
     assert_same_run(tmp_path / "run", uninterrupted(method))
 
 
@@ -98,9 +94,8 @@ def test_a_kill_while_a_checkpoint_is_written_loses_nothing(die, left, uninterru
     killed = tiny.Command(tmp_path, "train", *tiny.words(method="supervised", **options), "--out", str(out), die=die)
     assert killed.wait() == -signal.SIGKILL
     assert sorted(path.name for path in (out / "checkpoints").glob("step-*")) == [f"step-{step:08d}" for step in left]
-    resumed = tiny.Command(tmp_path, "resume", str(out))
-    assert resumed.wait() == 0, resumed.errors.read_text()
-    assert f"going on after step {max(left, default=0)} of {STEPS}" in resumed.output.read_text()
+    said = tiny.Command(tmp_path, "resume", out).succeed()
+    assert f"going on after step {max(left, default=0)} of {STEPS}" in said
     assert_same_run(out, uninterrupted("supervised"))
 
 
@@ -117,8 +112,7 @@ def test_a_request_to_stop_saves_and_says_how_to_go_on(number, uninterrupted, tm
     assert said == f"stopped after step {done} of {STEPS}; go on with: sao resume {out}"
     assert said in (out / "log.txt").read_text()
     assert [path.name for path in (out / "checkpoints").iterdir()] == [f"step-{done:08d}"]
-    resumed = tiny.Command(tmp_path, *said.partition("with: sao ")[2].split())
-    assert resumed.wait() == 0
+    tiny.Command(tmp_path, *said.partition("with: sao ")[2].split()).succeed()
     assert tiny.rows(out) == tiny.rows(uninterrupted("structural"))
 
 
@@ -132,7 +126,7 @@ def test_a_folder_in_which_another_process_trains_is_left_alone(uninterrupted, t
         assert main(second) == 2
         assert capsys.readouterr().err == f"sao: {out} is in use: another process trains there; wait for it, or stop it\n"
     first.send(signal.SIGCONT)
-    assert first.wait() == 0, first.errors.read_text()
+    first.succeed()
     assert_same_run(out, uninterrupted("structural"))
 
 
@@ -156,8 +150,7 @@ def test_a_complete_run_is_said_to_be_complete(uninterrupted, capsys):
     run = uninterrupted("supervised")
     before = {path: path.read_bytes() for path in (run / "checkpoints").rglob("*.safetensors")}
     summary = (run / "eval" / "summary.json").stat()
-    assert main(["resume", str(run)]) == 0
-    said = capsys.readouterr().out
+    said = tiny.said(capsys, "resume", run)
     assert f"complete: all {STEPS} steps are done; to go on for longer: sao resume {run} --train.steps {2 * STEPS}" in said
     assert said.count("\n") == 1
     assert (run / "eval" / "summary.json").stat() == summary, "nothing is evaluated again"
@@ -168,27 +161,15 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, caps
     run, _ = tiny.trained(tmp_path / "run", method="supervised")
     expected = (tiny.rows(run.folder), (run.checkpoints / "step-00000008" / "method.safetensors").read_bytes())
     (run.checkpoints / "step-00000008" / "state.json").unlink()
-    assert main(["resume", str(run.folder)]) == 0
-    said = capsys.readouterr().out
+    said = tiny.said(capsys, "resume", run.folder)
     assert f"checkpoint {run.checkpoints / 'step-00000008'} is damaged (state.json: No such file" in said
     assert "going on after step 6 of 8" in said
     assert expected == (tiny.rows(run.folder), (run.checkpoints / "step-00000008" / "method.safetensors").read_bytes())
 
 
 def test_keep_is_the_number_of_checkpoints_kept(tmp_path):
-    words = tiny.words(method="random", log__checkpoint_every=1)
-    assert main(["train", *words, "--log.keep", "3", "--out", str(tmp_path / "run")]) == 0
-    assert sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == [f"step-0000000{n}" for n in (6, 7, 8)]
-
-
-def test_tensorboard_on_request(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    out = tmp_path / "run"
-    assert main(["train", *tiny.words(method="supervised", log__to="tensorboard"), "--out", str(out)]) == 0
-    events = EventAccumulator(str(out / "tensorboard")).Reload()
-    logged = [event.value for event in events.Scalars("classifier/cross_entropy")]
-    assert logged == pytest.approx([row["classifier/cross_entropy"] for row in Run(out).rows()])
+    run, _ = tiny.trained(tmp_path / "run", method="random", log__checkpoint_every=1, log__keep=3)
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == [f"step-0000000{n}" for n in (6, 7, 8)]
 
 
 def test_a_dry_run_does_without_the_data_and_does_not_download_it(tmp_path, monkeypatch, capsys):
@@ -208,50 +189,29 @@ def test_a_dry_run_does_without_the_data_and_does_not_download_it(tmp_path, monk
 # --- bad input: one line, exit code 2, nothing left behind ------------------------------------------------------------
 
 
-@pytest.fixture
-def archive(tmp_path):
-    def save(images: int = 40, size: int = 8, labels: int | None = None) -> str:
-        draws = np.random.default_rng(0)
-        arrays: dict[str, Any] = {"x_train": draws.integers(0, 256, (images, size, size, 1), dtype=np.uint8)}
-        arrays["x_test"] = arrays["x_train"][:12]
-        if labels is not None:
-            arrays |= {"y_train": np.arange(labels) % 3, "y_test": np.arange(12) % 3}
-        np.savez(tmp_path / "data.npz", **arrays)
-        return str(tmp_path / "data.npz")
-
-    return save
-
-
-def test_refuses_data_that_is_not_there(capsys, tmp_path):
-    out = tmp_path / "run"
-    assert f"{tmp_path / 'nowhere.npz'}" in refused(
-        capsys, "train", "digits", "--data", f"{tmp_path / 'nowhere.npz'}", "--out", f"{out}"
-    )
-    assert not out.exists()
+@pytest.mark.parametrize(
+    ("size", "labels", "words", "said"),
+    [
+        (8, 40, ["--data", "nowhere.npz"], "nowhere.npz"),
+        (8, 39, ["--data", "data.npz"], "labels of shape (39,) for 40 samples"),
+        (8, 40, ["--data", "data.npz", "--train.batch", "41"], "train.batch is 41 but there are only 40 training samples"),
+        (4, 40, ["--data", "mnist", "--data.folder", "."], "4x4: set --data.size"),
+        (4, 40, ["--data", "mnist", "--data.folder", ".", "--data.size", "4"], "data.size"),
+    ],
+)
+def test_refuses_data_that_cannot_be_learnt_from(size, labels, words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x, y = np.random.default_rng(0).integers(0, 256, (40, size, size, 1), dtype=np.uint8), np.arange(labels) % 3
+    for name in ("data", "mnist"):
+        np.savez(f"{name}.npz", x_train=x, y_train=y, x_test=x[:12], y_test=y[:12])
+    assert said in refused(capsys, "train", "digits", *tiny.words(), *words, "--out", "run")
+    assert not Path("run").exists()
 
 
-def test_refuses_labels_of_the_wrong_length(capsys, tmp_path, archive):
-    out = tmp_path / "run"
-    said = refused(capsys, "train", "digits", *tiny.words(), "--data", archive(labels=39), "--out", f"{out}")
-    assert "39" in said
-    assert "40 samples" in said
-    assert not out.exists()
-
-
-def test_refuses_images_smaller_than_the_network(capsys, tmp_path, archive):
-    out = tmp_path / "run"
-    Path(archive(size=4)).rename(tmp_path / "mnist.npz")
-    words = [*tiny.words(), "--data", "mnist", "--data.folder", str(tmp_path), "--out", f"{out}"]
-    assert "4x4: set --data.size" in refused(capsys, "train", "digits", *words)
-    assert "data.size" in refused(capsys, "train", "digits", *words, "--data.size", "4")
-    assert not out.exists()
-
-
-def test_refuses_a_batch_larger_than_the_data(capsys, tmp_path, archive):
-    out = tmp_path / "run"
-    said = refused(capsys, "train", "digits", *tiny.words(train__batch=41), "--data", archive(), "--out", f"{out}")
-    assert "train.batch is 41 but there are only 40 training samples" in said
-    assert not out.exists()
+def test_supervised_needs_labels(capsys, tmp_path):
+    words = [*tiny.words(method="supervised"), "--data.labels=false", "--out", tmp_path / "run"]
+    assert "needs labels" in refused(capsys, "train", *words)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("out", ["file/run", "file"])
@@ -263,45 +223,18 @@ def test_refuses_an_output_folder_that_cannot_be_written(capsys, tmp_path, out):
 
 def test_refuses_to_replace_a_run_unasked_before_it_reads_data(capsys, tmp_path):
     run, _ = tiny.trained(tmp_path / "run", method="random")
-    capsys.readouterr()
-    said = refused(capsys, "train", "digits", "--data", str(tmp_path / "nowhere"), "--out", str(run.folder))
+    said = refused(capsys, "train", "digits", "--data", tmp_path / "nowhere", "--out", run.folder)
     assert f"sao resume {run.folder}" in said
     assert "--overwrite" in said
     assert len(run.rows()) == 8
 
 
-@pytest.mark.parametrize("folder", [".", "nowhere"])
-def test_refuses_to_resume_what_is_no_run(capsys, tmp_path, folder):
-    assert "is not a run" in refused(capsys, "resume", str(tmp_path / folder))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_refuses_to_resume_when_every_checkpoint_is_damaged(capsys, tmp_path):
-    run, _ = tiny.trained(tmp_path / "run", method="random")
-    capsys.readouterr()
-    for path in run.checkpoints.glob("*/method.safetensors"):
-        path.write_bytes(path.read_bytes()[:-1])
-    said = refused(capsys, "resume", str(run.folder))
-    assert "no usable checkpoint" in said
-    assert "step-00000006 is damaged (method.safetensors" in said
-    assert "step-00000008 is damaged (method.safetensors" in said
-
-
 def test_refuses_a_damaged_configuration(capsys, tmp_path):
     run, _ = tiny.trained(tmp_path / "run", method="random")
-    capsys.readouterr()
     text = (run.folder / "config.yaml").read_text()
     for damaged in (b"method: [", b"\xff\xfe", b"- 1", text.replace("batch:", "bacth:").encode()):
         (run.folder / "config.yaml").write_bytes(damaged)
         assert "config.yaml" in refused(capsys, "resume", str(run.folder))
-
-
-def test_supervised_needs_labels(capsys, tmp_path):
-    out = tmp_path / "run"
-    assert "needs labels" in refused(
-        capsys, "train", *tiny.words(method="supervised"), "--data.labels=false", "--out", f"{out}"
-    )
-    assert not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -315,8 +248,7 @@ def test_labels_that_allow_no_measure_do_not_end_a_run(labels, reason, tmp_path,
     images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "few.npz", x=images, y=labels)
     words = tiny.words(method="random", log__evaluate_every=2, log__evaluate_minutes=5)
-    assert main(["train", "digits", *words, "--data", str(tmp_path / "few.npz"), "--out", str(tmp_path / "run")]) == 0
-    assert reason in capsys.readouterr().out
+    assert reason in tiny.said(capsys, "train", "digits", *words, "--data", tmp_path / "few.npz", "--out", tmp_path / "run")
     assert "eval/jacobian_norm_q50" in tiny.rows(tmp_path / "run")[-1]
 
 

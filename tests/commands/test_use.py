@@ -1,6 +1,5 @@
 """Using what was learnt: embed, cluster, sample, eval and the model in Python, on a run of eight real steps."""
 
-import csv
 import re
 import shutil
 from collections import Counter
@@ -72,42 +71,27 @@ def test_a_model_refuses_what_it_was_not_trained_on(run, x, said):
         sao.load(run).embed(x)
 
 
-def test_embed_keeps_names_in_every_format(run, pictures, tmp_path, capsys):
-    for ending in ("npz", "csv", "parquet"):
-        assert main(["embed", str(run), str(pictures), "-o", str(tmp_path / f"f.{ending}")]) == 0
-    assert "notes.txt" in capsys.readouterr().err
-    arrays = np.load(tmp_path / "f.npz", allow_pickle=False)
-    assert list(arrays["names"]) == [f"{i:02d}.png" for i in range(30)]
-    with (tmp_path / "f.csv").open(encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["name"] for row in rows] == list(arrays["names"])
-    np.testing.assert_allclose([float(row["f3"]) for row in rows], arrays["features"][:, 3], rtol=1e-6)
+def test_embed_keeps_names_and_classes_in_every_format(run, pictures, tmp_path, capsys):
     from pyarrow import parquet
 
-    table = parquet.read_table(tmp_path / "f.parquet").to_pydict()
+    data, paths = tmp_path / "sorted", sorted(pictures.glob("*"))
+    for kind, chosen in (("cats", paths[:20]), ("dogs, small", paths[20:])):
+        (data / kind).mkdir(parents=True)
+        for path in chosen:
+            shutil.copy(path, data / kind)
+    for ending in ("npz", "csv", "parquet"):
+        assert main(["embed", str(run), str(data), "-o", str(tmp_path / f"f.{ending}")]) == 0
+    assert "notes.txt" in capsys.readouterr().err
+    arrays = np.load(tmp_path / "f.npz", allow_pickle=False)
+    rows, table = tiny.table(tmp_path / "f.csv"), parquet.read_table(tmp_path / "f.parquet").to_pydict()
+    names = [f"{'cats' if i < 20 else 'dogs, small'}/{i:02d}.png" for i in range(30)]
+    assert [row["name"] for row in rows] == list(arrays["names"]) == table["name"] == names
+    kinds = [name.split("/")[0] for name in names]
+    assert [row["label"] for row in rows] == list(arrays["class_names"][arrays["labels"]]) == table["label"] == kinds
+    np.testing.assert_allclose([float(row["f3"]) for row in rows], arrays["features"][:, 3], rtol=1e-6)
     np.testing.assert_array_equal(np.float32(table["f3"]), arrays["features"][:, 3])
     # The same pixels through the model give the same features as through the file.
     np.testing.assert_allclose(sao.load(run).embed(tiny.dataset().test)[:30], arrays["features"], rtol=1e-4, atol=1e-5)
-
-
-def test_class_names_are_kept_in_every_format(run, pictures, tmp_path):
-    data = tmp_path / "sorted"
-    for index, path in enumerate(sorted(pictures.glob("*.png"))):
-        place = data / ("cats" if index % 3 else "dogs, small")
-        place.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, place)
-    for ending in ("npz", "csv", "parquet"):
-        assert main(["embed", str(run), str(data), "-o", str(tmp_path / f"f.{ending}")]) == 0
-    with (tmp_path / "f.csv").open(encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
-    expected = [row["name"].split("/")[0] for row in rows]
-    assert set(expected) == {"cats", "dogs, small"}
-    assert [row["label"] for row in rows] == expected
-    arrays = np.load(tmp_path / "f.npz", allow_pickle=False)
-    assert list(arrays["class_names"][arrays["labels"]]) == expected
-    from pyarrow import parquet
-
-    assert parquet.read_table(tmp_path / "f.parquet").to_pydict()["label"] == expected
 
 
 def test_embed_a_single_image(run, pictures, tmp_path, capsys):
@@ -123,8 +107,7 @@ def test_embed_a_single_image(run, pictures, tmp_path, capsys):
     every, one = (np.load(tmp_path / name)["features"] for name in ("all.npz", "one.npz"))
     np.testing.assert_allclose(one, every[3:4], rtol=1e-5, atol=1e-6)
     photo.write_bytes(photo.read_bytes()[:100])
-    assert main(["embed", str(run), str(photo), "-o", str(tmp_path / "f.npz"), "--overwrite"]) == 2
-    assert "photo.jpg: damaged" in capsys.readouterr().err
+    assert "photo.jpg: damaged" in tiny.refused(capsys, "embed", run, photo, "-o", tmp_path / "f.npz", "--overwrite")
 
 
 def test_a_named_data_set_of_another_size_and_colour_is_brought_to_the_networks(run, tmp_path, capsys):
@@ -144,12 +127,8 @@ def test_a_named_data_set_of_another_size_and_colour_is_brought_to_the_networks(
 
 def test_data_for_evaluation_is_prepared_as_the_run_prepared_its_own(run, tmp_path):
     model = sao.load(run)
-    draws = np.random.default_rng(0)
     for part in ("train", "test"):
-        for index in range(12):
-            place = tmp_path / "other" / part / ("b" if index % 2 else "a")
-            place.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(draws.integers(0, 256, (20, 14, 3), dtype=np.uint8)).save(place / f"{index}.png")
+        tiny.draw_pictures(tmp_path / "other" / part, 12, (20, 14, 3), classes="ab")
     opened = open_split_for(model, str(tmp_path / "other"))
     assert opened.dataset.train.shape == opened.dataset.test.shape == (1, 8, 8)
     assert (len(opened.dataset.train), len(opened.dataset.test), opened.dataset.classes) == (12, 12, 2)
@@ -175,8 +154,7 @@ def test_rows_for_evaluation_are_scaled_by_the_runs_own_statistics(tmp_path):
 
 def test_before_the_first_checkpoint_the_advice_is_to_wait(tmp_path, capsys):
     Run.create(tmp_path / "run", tiny.config(), DataFacts.of(tiny.dataset()))
-    assert main(["embed", str(tmp_path / "run"), "digits", "-o", str(tmp_path / "f.npz")]) == 2
-    said = capsys.readouterr().err
+    said = tiny.refused(capsys, "embed", tmp_path / "run", "digits", "-o", tmp_path / "f.npz")
     assert "no checkpoint yet: wait" in said
     assert f"sao resume {tmp_path / 'run'}" in said
     assert "overwrite" not in said
@@ -187,16 +165,9 @@ def test_what_the_package_offers_is_listed():
 
 
 def test_the_progress_line_shows_one_loss(run, tmp_path, capsys):
-    assert main(["train", *tiny.words(train__steps=2), "--out", str(tmp_path / "run")]) == 0
-    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("step 2/2"))
+    said = tiny.said(capsys, "train", *tiny.words(train__steps=2), "--out", tmp_path / "run")
+    line = next(line for line in said.splitlines() if line.startswith("step 2/2"))
     assert re.fullmatch(r"step 2/2  0m 00s left  distance -?\d+\.\d{3}  \d+ samples/s", line), line
-
-
-def test_embed_a_named_data_set(run, tmp_path):
-    assert main(["embed", str(run), "digits", "-o", str(tmp_path / "f.npz"), "--feature", "embedding"]) == 0
-    arrays = np.load(tmp_path / "f.npz")
-    assert arrays["features"].shape == (1797, 8)
-    assert arrays["labels"].shape == (1797,)
 
 
 def test_a_name_comes_before_a_folder_of_that_name_and_says_so(run, pictures, tmp_path, monkeypatch, capsys):
@@ -208,29 +179,25 @@ def test_a_name_comes_before_a_folder_of_that_name_and_says_so(run, pictures, tm
     assert [len(np.load(name)["features"]) for name in ("named.npz", "folder.npz")] == [1797, 30]
 
 
-def assignments(folder: Path) -> list[dict[str, str]]:
-    with (folder / "assignments.csv").open(encoding="utf-8-sig") as file:
-        return list(csv.DictReader(file))
-
-
 def test_cluster_writes_assignments_and_a_picture(run, pictures, tmp_path):
     assert main(["cluster", str(run), str(pictures), "-k", "4", "-o", str(tmp_path / "out")]) == 0
-    rows = assignments(tmp_path / "out")
+    rows = tiny.table(tmp_path / "out/assignments.csv")
     assert len(rows) == 30
     assert {row["cluster"] for row in rows} == set("0123")
     assert all(-1 <= float(row["cosine"]) <= 1.00001 for row in rows)
     with Image.open(tmp_path / "out" / "clusters.png") as picture:
         assert picture.size == (120 + 12 * 34 + 2, 4 * 34 + 2)  # for each cluster its title and a row of twelve
+        titles = np.asarray(picture.convert("L"))[:, :120]
+    assert all((titles[2 + 34 * k : 34 * (k + 1)] < 128).sum() > 20 for k in range(4))
 
 
 def test_cluster_proposes_a_number_and_follows_the_manifold(run, pictures, tmp_path, capsys):
     out = str(tmp_path / "out")
-    assert main(["cluster", str(run), str(pictures), "-k", "auto", "--manifold", "spectral", "-o", out]) == 0
-    printed = capsys.readouterr().out
+    printed = tiny.said(capsys, "cluster", run, pictures, "-k", "auto", "--manifold", "spectral", "-o", out)
     proposed = int(printed.split()[0])
     assert printed.startswith(f"{proposed} clusters")
     assert f"the eigenvalues of the graph of 10 nearest neighbours drop most after {proposed} groups" in printed
-    rows = assignments(tmp_path / "out")
+    rows = tiny.table(tmp_path / "out/assignments.csv")
     assert {row["cluster"] for row in rows} == {str(cluster) for cluster in range(proposed)}
     images = np.stack([np.asarray(Image.open(pictures / row["name"])) for row in rows])
     features = sao.load(run).embed(images)
@@ -242,7 +209,7 @@ def test_cluster_takes_the_features_that_are_asked_for(run, pictures, tmp_path):
     out = str(tmp_path / "out")
     words = ["cluster", str(run), str(pictures), "-k", "3", "--manifold", "spectral", "-o", out]
     assert main([*words, "--feature", "layers"]) == 0
-    rows = assignments(tmp_path / "out")
+    rows = tiny.table(tmp_path / "out/assignments.csv")
     images = np.stack([np.asarray(Image.open(pictures / row["name"])) for row in rows])
     features = sao.load(run).embed(images, feature="layers")
     assert [int(row["cluster"]) for row in rows] == manifold_clusters(features, 3).tolist()
@@ -252,17 +219,9 @@ def test_the_sheet_of_clusters_has_numbers_and_sizes(run, pictures, tmp_path, mo
     titles = []
     monkeypatch.setattr("PIL.ImageDraw.ImageDraw.text", lambda self, place, title, **options: titles.append((place[1], title)))
     assert main(["cluster", str(run), str(pictures), "-k", "3", "-o", str(tmp_path / "out")]) == 0
-    sizes = Counter(row["cluster"] for row in assignments(tmp_path / "out"))
+    sizes = Counter(row["cluster"] for row in tiny.table(tmp_path / "out/assignments.csv"))
     expected = [(2 + 34 * k + 16, f"{k}: {sizes[str(k)]} image{'s' * (sizes[str(k)] > 1)}") for k in range(3)]
     assert titles == expected
-
-
-def test_the_titles_are_drawn_beside_their_rows(run, pictures, tmp_path):
-    assert main(["cluster", str(run), str(pictures), "-k", "3", "-o", str(tmp_path / "out")]) == 0
-    with Image.open(tmp_path / "out" / "clusters.png") as picture:
-        margin = np.asarray(picture.convert("L"))[:, :120]
-    for k in range(3):
-        assert (margin[2 + 34 * k : 34 * (k + 1)] < 128).sum() > 20
 
 
 def test_junk_is_counted_and_kept_out_of_the_sheet(run, tmp_path, capsys):
@@ -276,7 +235,7 @@ def test_junk_is_counted_and_kept_out_of_the_sheet(run, tmp_path, capsys):
     for index, image in enumerate(junk):
         Image.fromarray(image.astype(np.uint8)).save(data / f"junk{index}.png")
     assert main(["cluster", str(run), str(data), "-k", "5", "-o", str(tmp_path / "out")]) == 0
-    rows = assignments(tmp_path / "out")
+    rows = tiny.table(tmp_path / "out/assignments.csv")
     found = {row["name"] for row in rows if row["outlier"] == "1"}
     assert {f"junk{index}.png" for index in range(4)} <= found
     assert len(found) <= 6

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tiny import structural_options
 
+from sao.config import Config, load_preset
 from sao.config import auto as module
-from sao.config import load_preset
 from sao.config.auto import choose_options, choose_options_and_time
 from sao.data.dataset import Dataset, Images, Samples, Vectors
 from sao.errors import InputError
@@ -33,6 +33,18 @@ def auto(samples: Samples, **given: str):
     return choose_options(load_preset("own", by_hand), samples, by_hand.keys())
 
 
+def timed(samples: Samples, minutes: float | None = None, **given: str):
+    """The same with the time."""
+    by_hand = {name.replace("__", "."): value for name, value in given.items()}
+    return choose_options_and_time(load_preset("own", by_hand), Dataset("x", samples, samples), by_hand.keys(), minutes)
+
+
+def make_two_steps(config: Config, samples: Samples) -> None:
+    method = new_method(config, Dataset("x", samples, samples), torch.device("cpu"))
+    for step in range(2):
+        method.step(Batch(samples.inputs(slice(0, config.train.batch)), torch.arange(config.train.batch)), step)
+
+
 @pytest.mark.parametrize(
     "samples", [vectors(2, 1), vectors(3, 1), vectors(30, 3), vectors(700, 20), images(2), images(20, 28), images(12, 64, 3)]
 )
@@ -40,34 +52,23 @@ def test_whatever_the_data_a_step_can_be_made(samples):
     config, _ = auto(samples)
     assert config.train.batch <= len(samples)
     assert structural_options(config).bank <= max(1, len(samples) // 2)
-    method = new_method(config, Dataset("x", samples, samples), torch.device("cpu"))
-    for step in range(2):
-        method.step(Batch(samples.inputs(slice(0, config.train.batch)), torch.arange(config.train.batch)), step)
+    make_two_steps(config, samples)
 
 
 def test_every_sentence_is_one_line_with_a_reason_and_the_time_is_said():
-    samples = images()
-    config, sentences, times = choose_options_and_time(load_preset("own", {}), Dataset("x", samples, samples), set())
+    config, sentences, times = timed(images())
     assert all(s.startswith("auto: ") and "\n" not in s and ("because" in s or "to fit" in s) for s in sentences)
     assert "on this machine" in times[0]
-    for value in (
-        f"batch {config.train.batch}",
-        f"bank {structural_options(config).bank}",
-        f"{config.train.steps} steps",
-        "0.001",
-    ):
+    train, bank = config.train, structural_options(config).bank
+    for value in (f"batch {train.batch}", f"bank {bank}", f"{train.steps} steps", "0.001"):
         assert any(value in sentence for sentence in sentences)
 
 
 def test_what_a_hand_set_stays_and_is_not_called_a_choice():
     by_hand = {"train__batch": "7", "method__bank": "5", "method__lipschitz": "2", "train__steps": "11"}
     config, sentences = auto(images(), **by_hand)
-    assert (config.train.batch, structural_options(config).bank, structural_options(config).lipschitz, config.train.steps) == (
-        7,
-        5,
-        2,
-        11,
-    )
+    method, train = structural_options(config), config.train
+    assert (train.batch, method.bank, method.lipschitz, train.steps) == (7, 5, 2, 11)
     said = " ".join(sentences)
     assert not any(word in said for word in ("batch", "bank", "Lipschitz", "11 steps,"))
     assert config.log.checkpoint_every <= 11
@@ -132,10 +133,7 @@ def test_samples_that_are_all_alike_are_refused():
 
 def test_the_choice_does_not_depend_on_the_clock():
     samples = images()
-    first, second = (
-        choose_options_and_time(load_preset("own", {}), Dataset("x", samples, samples), set())[0] for _ in range(2)
-    )
-    assert first == second
+    assert timed(samples)[0] == timed(samples)[0]
 
 
 def test_a_processor_gets_what_is_fast_on_it():
@@ -195,9 +193,7 @@ def test_little_memory_means_a_part_of_the_batch_at_a_time(monkeypatch):
 
 def test_a_long_run_comes_with_advice(monkeypatch):
     monkeypatch.setattr(module, "LONG", 0.0)
-    samples = images(20, 32)
-    options = {"encoder.widths": "[4]", "method.generator.width": "4"}
-    times = choose_options_and_time(load_preset("own", options), Dataset("x", samples, samples), set(options))[2]
+    times = timed(images(20, 32), encoder__widths="[4]", method__generator__width="4")[2]
     assert "--data.size 16" in times[-1]
 
 
@@ -219,9 +215,7 @@ def test_a_two_view_learner_is_fitted_to_the_data_too(name, samples):
         passes = 100 / (n // config.train.batch)
         assert method["frozen_epochs"] == pytest.approx(0.05 * passes)
     assert all(sentence.startswith("auto: ") and ("because" in sentence or "to fit" in sentence) for sentence in sentences)
-    method = new_method(config, Dataset("x", samples, samples), torch.device("cpu"))
-    for step in range(2):
-        method.step(Batch(samples.inputs(slice(0, config.train.batch)), torch.arange(config.train.batch)), step)
+    make_two_steps(config, samples)
 
 
 def test_what_a_hand_set_of_a_two_view_learner_stays():
@@ -239,33 +233,29 @@ def test_the_reason_for_a_batch_is_one_of_the_method(method, said):
 
 def test_minutes_choose_the_number_of_steps_and_what_follows_from_it():
     samples = Images(np.random.default_rng(0).integers(0, 256, (40, 8, 8, 1), np.uint8))
-    dataset, own = Dataset("x", samples, samples), load_preset("own", {})
-    short, long = (choose_options_and_time(own, dataset, set(), minutes=m)[0] for m in (0.05, 5))
-    usual = choose_options_and_time(own, dataset, set())[0]
+    short, usual = timed(samples, 0.05)[0], timed(samples)[0]
+    long, reasons, _ = timed(samples, 5)
     assert short.steps_for(40) < long.steps_for(40) / 20
     assert long.log.checkpoint_every != short.log.checkpoint_every
     differing = {name for name, value in long.method if value != getattr(usual.method, name)}
     assert differing <= {"ema_decay"}
-    reason = choose_options_and_time(own, dataset, set(), minutes=5)[1][-1]
-    assert "fit into 5 minutes" in reason
+    assert "fit into 5 minutes" in reasons[-1]
 
 
 @pytest.mark.parametrize(
     ("minutes", "given", "said"),
-    [(0.0, set(), "more than 0"), (math.nan, set(), "more than 0"), (5.0, {"train.epochs"}, "leave it or train.steps")],
+    [(0.0, {}, "more than 0"), (math.nan, {}, "more than 0"), (5.0, {"train__epochs": "3"}, "leave it or train.steps")],
 )
 def test_minutes_that_say_nothing_or_contradict_are_refused(minutes, given, said):
-    samples = Images(np.zeros((40, 8, 8, 1), np.uint8))
     with pytest.raises(InputError, match=said):
-        choose_options_and_time(load_preset("own", {}), Dataset("x", samples, samples), given, minutes)
+        timed(images(), minutes, **given)
 
 
 def test_minutes_are_divided_by_the_time_of_a_step(monkeypatch):
     samples = images()
     cost = module.step_cost(load_preset("own", {"train.batch": "8"}), Dataset("x", samples, samples))
     monkeypatch.setattr(module, "step_cost", lambda *_: replace(cost, seconds=0.5))
-    chosen = choose_options_and_time(load_preset("own", {}), Dataset("x", samples, samples), set(), minutes=5)[0]
-    assert chosen.steps_for(len(samples)) == 600
+    assert timed(samples, 5)[0].steps_for(len(samples)) == 600
 
 
 def test_photographs_get_the_recipe_of_their_preset():

@@ -98,12 +98,10 @@ def test_a_changed_file_is_said_once_and_used(trained, tmp_path, capsys):
 def test_resume_goes_on_with_the_file(trained, tmp_path, capsys):
     run = shutil.copytree(trained / "run", tmp_path / "run")
     assert "mine.py:Options" in tiny.refused(capsys, "resume", run, "--train.steps", "6")
-    assert main(["resume", str(run), "--train.steps", "6", "--code", str(trained / "mine.py")]) == 0
-    said = capsys.readouterr().out
+    said = tiny.said(capsys, "resume", run, "--train.steps", "6", "--code", trained / "mine.py")
     assert "going on after step 4 of 6" in said
     assert yaml.safe_load((run / "config.yaml").read_text())["outside"]["method"]["file"] == "mine.py"
-    assert main(["resume", str(run), "--code", str(trained / "mine.py")]) == 0
-    assert f"--train.steps 12 --code {trained / 'mine.py'}" in capsys.readouterr().out
+    assert f"--train.steps 12 --code {trained / 'mine.py'}" in tiny.said(capsys, "resume", run, "--code", trained / "mine.py")
 
 
 def test_a_copy_to_give_away_says_what_it_needs(trained, tmp_path, capsys):
@@ -135,10 +133,8 @@ def test_python_takes_options_of_an_own_class(tmp_path):
 def test_its_options_are_checked_and_shown_like_all(tmp_path, capsys):
     mine = files.write(tmp_path)
     assert "method.factor" in tiny.refused(capsys, "train", "digits", "--method", f"{mine}:Options", "--method.factor", "-1")
-    assert main(["options", f"{mine}:Options"]) == 0
-    assert "--method.factor  (number above 0; default: 2.0)" in capsys.readouterr().out
-    assert main(["options", "--code", str(mine)]) == 0
-    assert "VICReg with a factor." in capsys.readouterr().out
+    assert "--method.factor  (number above 0; default: 2.0)" in tiny.said(capsys, "options", f"{mine}:Options")
+    assert "VICReg with a factor." in tiny.said(capsys, "options", "--code", mine)
     outside.forget()
     assert "there is no method 'scaled'" in tiny.refused(capsys, "train", "digits", "--method", "scaled")
     assert load_preset("digits").method.name == Config().method.name
@@ -186,8 +182,7 @@ def test_a_package_offers_a_method_by_an_entry_point(tmp_path, monkeypatch, caps
     monkeypatch.setattr(outside, "entry_points", found)
     config = load_preset("digits", {"method": "scaled", "method.factor": "4"})
     assert config.method.model_dump()["factor"] == 4
-    assert main(["options", "scaled"]) == 0
-    assert "--method.factor" in capsys.readouterr().out
+    assert "--method.factor" in tiny.said(capsys, "options", "scaled")
     assert not CODE  # an installed package needs no file
 
 
@@ -196,8 +191,7 @@ def test_data_comes_from_a_function_that_a_person_names(tmp_path, capsys):
     run, features = tmp_path / "run", tmp_path / "f.npz"
     small = tiny.OPTIONS | {"encoder.width": "4", "method.embedding_size": "4", "method.generator.width": "4"}
     words = [word for name, value in (small | {"train.steps": "2"}).items() for word in (f"--{name}", value)]
-    assert main(["train", "--data", source, *words, "--out", str(run)]) == 0
-    said = capsys.readouterr().out
+    said = tiny.said(capsys, "train", "--data", source, *words, "--out", run)
     assert "60 rows of 2 numbers, 54 to train on, 6 held out, 2 classes" in said
     assert f"sao embed {run} mine.py:moons -o features.npz --code {tmp_path / 'mine.py'}" in said
     stored = yaml.safe_load((run / "config.yaml").read_text())
