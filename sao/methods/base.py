@@ -157,7 +157,7 @@ class Method(nn.Module, ABC):
         return self.encoded(inputs)
 
     def encoded(self, inputs: Tensor) -> Tensor:
-        """The same with a graph: by default what the encoder makes of the inputs whose name is first in `features_with`."""
+        """The same with a graph; by default of the encoder whose name is the first in `features_with`."""
         with evaluating(self.get_submodule(self.features_with[0])) as encoder:
             return encoder(inputs)
 
@@ -203,8 +203,8 @@ class Method(nn.Module, ABC):
         raise NotImplementedError
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
-        """The function whose Jacobian is logged, with a graph."""
-        return self.encoded(inputs)
+        """The function whose Jacobian is logged, with a graph; by default the features, also where a method has its own."""
+        return self.encoded(inputs) if type(self).features is Method.features else self.features(inputs)
 
     @property
     def has_ema(self) -> bool:
