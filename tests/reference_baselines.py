@@ -10,24 +10,6 @@ from reference_step import EMA, AdamW
 from torch import Tensor, nn
 
 
-class LARS:
-    """Momentum SGD; the decayed gradient of a matrix is clipped so that its step is at most a fraction of the matrix."""
-
-    def __init__(self, learning_rate: float, weight_decay: float, momentum: float = 0.9, share: float = 0.02) -> None:
-        self.learning_rate, self.weight_decay, self.momentum, self.share = learning_rate, weight_decay, momentum, share
-        self.velocity: dict[str, Tensor] = {}
-
-    @torch.no_grad()
-    def step(self, network: nn.Module, gradients: dict[str, Tensor]) -> None:
-        for name, weight in network.named_parameters():
-            direction = gradients[name]
-            if weight.ndim > 1:
-                longest = self.share * weight.norm() / (direction.norm() + self.weight_decay * weight.norm())
-                direction = (direction + self.weight_decay * weight) * min(1.0, float(longest) / self.learning_rate)
-            self.velocity[name] = self.momentum * self.velocity.get(name, torch.zeros_like(weight)) + direction
-            weight.copy_(weight - self.learning_rate * self.velocity[name])
-
-
 class SGD:
     """With momentum; what decays a weight is part of its gradient."""
 
@@ -39,8 +21,21 @@ class SGD:
     def step(self, network: nn.Module, gradients: dict[str, Tensor]) -> None:
         for name, weight in network.named_parameters():
             before = self.velocity.get(name, torch.zeros_like(weight))
-            self.velocity[name] = self.momentum * before + gradients[name] + self.weight_decay * weight
+            self.velocity[name] = self.momentum * before + self.direction(weight, gradients[name])
             weight.copy_(weight - self.learning_rate * self.velocity[name])
+
+    def direction(self, weight: Tensor, gradient: Tensor) -> Tensor:
+        return gradient + self.weight_decay * weight
+
+
+class LARS(SGD):
+    """The decayed gradient of a matrix is clipped so that its step is at most 0.02 of the matrix; a vector does not decay."""
+
+    def direction(self, weight: Tensor, gradient: Tensor) -> Tensor:
+        if weight.ndim < 2:
+            return gradient
+        longest = 0.02 * weight.norm() / (gradient.norm() + self.weight_decay * weight.norm())
+        return super().direction(weight, gradient) * min(1.0, float(longest) / self.learning_rate)
 
 
 class Optimiser(Protocol):

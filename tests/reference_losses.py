@@ -6,6 +6,7 @@ Axes: n batch, m pool, p embedding, b backbone (key).
 
 from dataclasses import dataclass
 
+import reference
 import torch
 from torch import Tensor
 
@@ -80,42 +81,21 @@ def diagnostics(settings: Settings, real: Tensor, fake: Tensor, jacobian_norms: 
 
 def distance(settings: Settings, real: Tensor, fake: Tensor) -> Tensor:
     """d of unit embeddings: the Jensen–Shannon divergence or the Bhattacharyya distance of the fitted Gaussians."""
-    of_real, of_fake = covariance(settings, real), covariance(settings, fake)
-    apart = 0.5 * (torch.logdet(of_real) + torch.logdet(of_fake))
-    if settings.distance == "jensen_shannon":
-        together = covariance(settings, torch.cat([real, fake]))
-        return 0.5 * (torch.logdet(together) - apart)
-    middle = (of_real + of_fake) / 2
-    shift = real.mean(0) - fake.mean(0)
-    return shift @ torch.linalg.inv(middle) @ shift / 8 + 0.5 * (torch.logdet(middle) - apart)
+    measure = reference.jensen_shannon if settings.distance == "jensen_shannon" else reference.bhattacharyya
+    return measure(real, fake, settings.covariance, settings.centre, settings.epsilon)
 
 
 def covariance(settings: Settings, z: Tensor) -> Tensor:
-    """S + (ε/p) I, always as a (p, p) matrix."""
-    n, p = z.shape
-    middle = z.mean(0)
-    if settings.centre == "sphere":
-        middle = middle / middle.square().sum().sqrt()
-    spread = (z - middle).T @ (z - middle) / n
-    if settings.covariance == "diagonal":
-        spread = torch.diag(torch.diag(spread))
-    return spread + settings.epsilon / p * torch.eye(p, dtype=z.dtype, device=z.device)
+    return reference.covariance(z, settings.covariance, settings.centre, settings.epsilon)
 
 
 def similarities(settings: Settings, real: Tensor, fake: Tensor, keys: Rows, bank: Rows) -> tuple[Tensor, Tensor]:
     """sim_real and sim_fake, both with neighbours among the real batch and the bank."""
     (real_keys, fake_keys), (bank_embeddings, bank_keys) = keys, bank
     pool = torch.cat([unit(real), bank_embeddings]), torch.cat([real_keys, bank_keys])
-    sim_real = _similarity(unit(real), real_keys, pool, settings.neighbours, skipped=1)  # a real sample's nearest is itself
-    sim_fake = _similarity(unit(fake), fake_keys, pool, settings.neighbours, skipped=int(settings.skip_first_fake))
-    return sim_real, sim_fake
-
-
-def _similarity(queries: Tensor, query_keys: Tensor, pool: Rows, k: int, skipped: int) -> Tensor:
-    """The mean of query · value over the k entries of the pool whose keys are most similar, after those that are skipped."""
-    values, keys = pool
-    nearest = (query_keys @ keys.T).topk(skipped + k).indices[:, skipped:]
-    return (queries[:, None] * values[nearest]).sum(2).mean()
+    k = settings.neighbours
+    sim_real = reference.neighbour_similarity(unit(real), real_keys, *pool, k, skip_first=True)  # the nearest is itself
+    return sim_real, reference.neighbour_similarity(unit(fake), fake_keys, *pool, k, settings.skip_first_fake)
 
 
 def unit(rows: Tensor) -> Tensor:

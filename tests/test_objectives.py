@@ -1,10 +1,12 @@
 import itertools
 import math
+from typing import Any
 
 import pytest
 import reference
 import torch
 from torch import Tensor
+from torch.autograd import grad
 from torch.distributions import MultivariateNormal
 from torch.nn import functional as F
 
@@ -46,8 +48,7 @@ def test_distance_equals_the_literal_version_in_value_and_gradient(distance, lit
     ours = distance(real, fake, covariance=covariance, centre=centre, epsilon=epsilon)
     theirs = literal(real, fake, covariance, centre, epsilon)
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
-    for own, other in zip(torch.autograd.grad(ours, [real, fake]), torch.autograd.grad(theirs, [real, fake]), strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(grad(ours, [real, fake]), grad(theirs, [real, fake]), rtol=1e-9, atol=1e-10)
 
 
 @both_distances
@@ -157,29 +158,28 @@ def test_half_precision_is_computed_in_single(distance, literal):
         torch.testing.assert_close(distance(real.float(), fake.float()), single, rtol=1e-6, atol=1e-6)
 
 
+def each_of(wrong: dict[str, list[Any]]) -> pytest.MarkDecorator:
+    """A test of one wrong argument, for each value of each; a tensor that is not finite is an error of its own."""
+
+    def error(value: Any) -> type[Exception]:
+        return FloatingPointError if isinstance(value, Tensor) and not value.isfinite().all() else ValueError
+
+    cases = [(name, value, error(value)) for name, values in wrong.items() for value in values]
+    return pytest.mark.parametrize(("name", "value", "error"), cases)
+
+
 @both_distances
-@pytest.mark.parametrize(
-    ("change", "error", "name"),
-    [
-        ({"real": torch.zeros(0, 3)}, ValueError, "real"),
-        ({"fake": torch.zeros(0, 3)}, ValueError, "fake"),
-        ({"real": torch.ones(1, 3)}, ValueError, "real"),
-        ({"fake": torch.ones(1, 3)}, ValueError, "fake"),
-        ({"real": torch.ones(3)}, ValueError, "real"),
-        ({"fake": torch.ones(4, 3, 1)}, ValueError, "fake"),
-        ({"fake": torch.ones(4, 2)}, ValueError, "fake"),
-        ({"real": torch.full((4, 3), math.nan)}, FloatingPointError, "real"),
-        ({"fake": torch.full((4, 3), math.inf)}, FloatingPointError, "fake"),
-        ({"covariance": "block"}, ValueError, "covariance"),
-        ({"centre": "median"}, ValueError, "centre"),
-        ({"epsilon": 0.0}, ValueError, "epsilon"),
-        ({"epsilon": -1.0}, ValueError, "epsilon"),
-        ({"epsilon": math.nan}, ValueError, "epsilon"),
-        ({"epsilon": math.inf}, ValueError, "epsilon"),
-    ],
+@each_of(
+    {
+        "real": [torch.zeros(0, 3), torch.ones(1, 3), torch.ones(3), torch.full((4, 3), math.nan)],
+        "fake": [torch.zeros(0, 3), torch.ones(1, 3), torch.ones(4, 3, 1), torch.ones(4, 2), torch.full((4, 3), math.inf)],
+        "covariance": ["block"],
+        "centre": ["median"],
+        "epsilon": [0.0, -1.0, math.nan, math.inf],
+    }
 )
-def test_distance_names_the_wrong_argument(distance, literal, change, error, name):
-    arguments = {"real": batch(4, 3, 18).float(), "fake": batch(4, 3, 19).float()} | change
+def test_distance_names_the_wrong_argument(distance, literal, name, value, error):
+    arguments = {"real": batch(4, 3, 18).float(), "fake": batch(4, 3, 19).float()} | {name: value}
     with pytest.raises(error, match=rf"^{name} "):
         distance(**arguments)
 
@@ -200,10 +200,7 @@ def test_neighbour_similarity_equals_the_literal_version(n, m, k, skip_first):
     ours = neighbour_similarity(queries, query_keys, values, keys, k, skip_first)
     theirs = reference.neighbour_similarity(queries, query_keys, values, keys, k, skip_first)
     torch.testing.assert_close(ours, theirs)
-    for own, other in zip(
-        torch.autograd.grad(ours, [queries, values]), torch.autograd.grad(theirs, [queries, values]), strict=True
-    ):
-        torch.testing.assert_close(own, other)
+    torch.testing.assert_close(grad(ours, [queries, values]), grad(theirs, [queries, values]))
 
 
 def test_neighbour_similarity_passes_gradcheck_and_leaves_keys_alone():
@@ -221,34 +218,20 @@ def test_real_queries_skip_themselves():
     assert neighbour_similarity(z, keys, z, keys, skip_first=True) < 0.999
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "name"),
-    [
-        ({"queries": torch.zeros(0, 4)}, ValueError, "queries"),
-        ({"query_keys": torch.ones(3)}, ValueError, "query_keys"),
-        ({"query_keys": torch.ones(2, 5)}, ValueError, "query_keys"),
-        ({"values": torch.zeros(0, 4)}, ValueError, "values"),
-        ({"values": torch.ones(6, 3)}, ValueError, "values"),
-        ({"keys": torch.ones(7, 5)}, ValueError, "keys"),
-        ({"keys": torch.ones(6, 4)}, ValueError, "keys"),
-        ({"queries": torch.full((3, 4), math.nan)}, FloatingPointError, "queries"),
-        ({"query_keys": torch.full((3, 5), math.inf)}, FloatingPointError, "query_keys"),
-        ({"values": torch.full((6, 4), -math.inf)}, FloatingPointError, "values"),
-        ({"keys": torch.full((6, 5), math.nan)}, FloatingPointError, "keys"),
-        ({"k": 0}, ValueError, "k"),
-        ({"k": 7}, ValueError, "k"),
-        ({"k": 6, "skip_first": True}, ValueError, "k"),
-    ],
-)
-def test_neighbour_similarity_names_the_wrong_argument(change, error, name):
-    arguments = {
-        "queries": torch.ones(3, 4),
-        "query_keys": torch.ones(3, 5),
-        "values": torch.ones(6, 4),
-        "keys": torch.ones(6, 5),
+@each_of(
+    {
+        "queries": [torch.zeros(0, 4), torch.full((3, 4), math.nan)],
+        "query_keys": [torch.ones(3), torch.ones(2, 5), torch.full((3, 5), math.inf)],
+        "values": [torch.zeros(0, 4), torch.ones(6, 3), torch.full((6, 4), -math.inf)],
+        "keys": [torch.ones(7, 5), torch.ones(6, 4), torch.full((6, 5), math.nan)],
+        "k": [0, 7, 6],
     }
+)
+def test_neighbour_similarity_names_the_wrong_argument(name, value, error):
+    shapes = {"queries": (3, 4), "query_keys": (3, 5), "values": (6, 4), "keys": (6, 5)}
+    arguments: dict[str, Any] = {of: torch.ones(shape) for of, shape in shapes.items()} | {name: value}
     with pytest.raises(error, match=rf"^{name} "):
-        neighbour_similarity(**(arguments | change))
+        neighbour_similarity(**arguments, skip_first=value == 6)
 
 
 # --- hinges --------------------------------------------------------------------------------------------------------------

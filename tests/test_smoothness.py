@@ -5,7 +5,9 @@ import pytest
 import reference
 import scipy.stats
 import torch
+from test_objectives import each_of
 from torch import Tensor, nn
+from torch.autograd import grad
 from torch.nn import functional as F
 
 from sao.core.jacobian import jacobian_audit, jacobian_norm, norm_along, outputs_and_norms, smoothness_penalty
@@ -36,13 +38,13 @@ def conv_net(seed: int) -> tuple[nn.Module, Tensor]:
         return net, torch.randn(4, 2, 6, 6, dtype=torch.float64)
 
 
-def mlp(seed: int) -> tuple[nn.Module, Tensor]:
+def mlp(seed: int, samples: int = 4) -> tuple[nn.Module, Tensor]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = nn.Sequential(
             nn.Linear(7, 12), nn.ELU(), nn.Linear(12, 12), nn.GroupNorm(3, 12), nn.ELU(), nn.Linear(12, 6)
         ).double()
-        return net, torch.randn(4, 7, dtype=torch.float64)
+        return net, torch.randn(samples, 7, dtype=torch.float64)
 
 
 both_nets = pytest.mark.parametrize("build", [conv_net, mlp])
@@ -196,6 +198,14 @@ class NoForwardMode(torch.autograd.Function):
         return gradients[0] * ctx.saved_tensors[0].cos()
 
 
+class BrokenForwardRule(NoForwardMode):
+    """One whose forward rule fails with an error of its own words."""
+
+    @staticmethod
+    def jvp(ctx, *tangents: Tensor) -> Tensor:
+        raise RuntimeError("no kernel for tangents here")
+
+
 class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -245,26 +255,6 @@ def test_operators_without_a_forward_rule_fall_back_on_two_reverse_passes(start)
     having = jacobian_norm(lambda t: (t @ weight).sin(), x, 2, start, seeded(3))
     torch.testing.assert_close(without, having)
     torch.testing.assert_close(torch.autograd.grad(without.sum(), weight)[0], torch.autograd.grad(having.sum(), weight)[0])
-
-
-class BrokenForwardRule(torch.autograd.Function):
-    """An operator of a third party whose forward rule fails with an error of its own words."""
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.sin()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output) -> None:
-        ctx.save_for_backward(inputs[0])
-
-    @staticmethod
-    def jvp(ctx, *tangents: Tensor) -> Tensor:
-        raise RuntimeError("no kernel for tangents here")
-
-    @staticmethod
-    def backward(ctx, *gradients: Tensor) -> Tensor:
-        return gradients[0] * ctx.saved_tensors[0].cos()
 
 
 def test_whatever_words_forward_mode_fails_with_two_reverse_passes_do_instead():
@@ -334,10 +324,7 @@ def test_penalty_shares_the_forward_pass_of_the_losses(steps):
     assert graphs.count(True) == steps
     separate = net(x).square().mean() + (jacobian_norm(net, x, steps, generator=seeded(1)) - 0.3).square().mean()
     torch.testing.assert_close(loss, separate)
-    for own, other in zip(
-        torch.autograd.grad(loss, list(net.parameters())), torch.autograd.grad(separate, list(net.parameters())), strict=True
-    ):
-        torch.testing.assert_close(own, other)
+    torch.testing.assert_close(grad(loss, list(net.parameters())), grad(separate, list(net.parameters())))
 
 
 def test_tangents_carry_no_graph():
@@ -353,19 +340,16 @@ def test_tangents_carry_no_graph():
     expected = products.flatten(1).norm(dim=1)
     torch.testing.assert_close(norms, expected)
     weights = [p for p in net.parameters() if p.ndim > 1]
-    for own, other in zip(torch.autograd.grad(norms.sum(), weights), torch.autograd.grad(expected.sum(), weights), strict=True):
-        torch.testing.assert_close(own, other)
+    torch.testing.assert_close(grad(norms.sum(), weights), grad(expected.sum(), weights))
 
 
 def test_given_directions_make_parts_of_a_batch_agree_with_the_whole():
     net, x = mlp(4)
     start = torch.randn(x.shape, dtype=x.dtype, generator=seeded(1))
     whole = outputs_and_norms(net, x, 2, start=start)
-    for own, other in zip(whole, outputs_and_norms(net, x, 2, seeded(1)), strict=True):
-        torch.testing.assert_close(own, other)
+    torch.testing.assert_close(outputs_and_norms(net, x, 2, seeded(1)), whole)
     parts = [outputs_and_norms(net, x[rows], 2, start=start[rows]) for rows in (slice(0, 1), slice(1, 4))]
-    for own, *others in zip(whole, *parts, strict=True):
-        torch.testing.assert_close(torch.cat(others), own)
+    torch.testing.assert_close(tuple(torch.cat(values) for values in zip(*parts, strict=True)), whole)
 
 
 def test_penalty_by_hand():
@@ -378,16 +362,11 @@ def test_penalty_by_hand():
 
 def test_audit_converges_to_the_exact_values():
     net, x = conv_net(4)
-    audit = jacobian_audit(net, x, steps=(40, 1, 4, 4))
-    assert audit.steps == (1, 4, 40)
-    assert audit.estimates.shape == (3, len(x))
+    audit = jacobian_audit(net, x, steps=(1, 40))
     assert not audit.estimates.requires_grad
-    assert (audit.estimates.diff(dim=0) >= -1e-12).all()
     assert audit.exact is not None
     torch.testing.assert_close(audit.exact, exact_norms(net, x))
     torch.testing.assert_close(audit.estimates[-1], audit.exact, rtol=0.01, atol=0)
-    assert torch.equal(jacobian_audit(net, x, (1, 4, 40)).estimates, audit.estimates)
-    assert not torch.equal(jacobian_audit(net, x, (1, 4, 40), seed=1).estimates, audit.estimates)
 
 
 def test_audit_reads_as_a_table_of_quantiles():
@@ -456,28 +435,28 @@ def test_layers_that_mix_no_samples_in_evaluation_are_welcome(start):
 # --- wrong arguments -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "name"),
-    [
-        ({"x": torch.zeros(0, 3)}, ValueError, "x"),
-        ({"x": torch.zeros(3)}, ValueError, "x"),
-        ({"x": torch.zeros(2, 0)}, ValueError, "x"),
-        ({"x": torch.ones(2, 3, dtype=torch.int64)}, ValueError, "x"),
-        ({"x": torch.full((2, 3), math.nan)}, FloatingPointError, "x"),
-        ({"x": torch.full((2, 3), math.inf)}, FloatingPointError, "x"),
-        ({"steps": 0}, ValueError, "steps"),
-        ({"function": lambda t: (t, t)}, ValueError, "function"),
-        ({"function": lambda t: t.sum()}, ValueError, "function"),
-        ({"function": lambda t: t[:1]}, ValueError, "function"),
-        ({"function": lambda t: t * math.nan}, FloatingPointError, "function"),
-        ({"start": "middle"}, ValueError, "start"),
-    ],
+BROKEN = [torch.full((2, 3), value) for value in (math.nan, math.inf)]
+
+
+@each_of(
+    {
+        "x": [torch.zeros(0, 3), torch.zeros(3), torch.zeros(2, 0), torch.ones(2, 3, dtype=torch.int64), *BROKEN],
+        "steps": [0],
+        "function": [lambda t: (t, t), lambda t: t.sum(), lambda t: t[:1]],
+        "start": ["middle"],
+    }
 )
-def test_jacobian_norm_names_the_wrong_argument(change, error, name):
-    arguments = {"function": lambda t: 2 * t, "x": torch.ones(2, 3)} | change
+def test_jacobian_norm_names_the_wrong_argument(name, value, error):
     for start in STARTS:
+        arguments = {"function": lambda t: 2 * t, "x": torch.ones(2, 3), "start": start} | {name: value}
         with pytest.raises(error, match=rf"^{name} "):
-            jacobian_norm(**({"start": start} | arguments))
+            jacobian_norm(**arguments)
+
+
+@both_starts
+def test_a_function_that_returns_nan_is_named(start):
+    with pytest.raises(FloatingPointError, match=r"^function "):
+        jacobian_norm(lambda t: t * math.nan, torch.ones(2, 3), start=start)
 
 
 @pytest.mark.parametrize(
@@ -510,17 +489,10 @@ def test_a_function_that_is_zero_everywhere_has_norms_of_zero():
     assert not audit.exact.any()
 
 
-def network() -> tuple[nn.Module, torch.Tensor]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(7, 12), nn.ELU(), nn.Linear(12, 6)).double()
-        return net, torch.randn(10, 7, dtype=torch.float64)
-
-
 @pytest.mark.parametrize("batch_size", [4, 256])
 @pytest.mark.parametrize("seed", [0, 3])
 def test_each_row_is_the_audit_of_that_number_of_steps_alone(batch_size, seed):
-    net, x = network()
+    net, x = mlp(0, 10)
     audit = jacobian_audit(net, x, (8, 1, 2, 2), seed=seed, batch_size=batch_size)
     assert audit.steps == (1, 2, 8)
     assert audit.estimates.shape == (3, 10)
@@ -536,17 +508,8 @@ def test_each_row_is_the_audit_of_that_number_of_steps_alone(batch_size, seed):
 
 
 def test_directions_are_drawn_anew_for_each_batch_and_seed():
-    net, x = network()
+    net, x = mlp(0, 10)
     twice = torch.cat([x[:4], x[:4]])
     first, second = jacobian_audit(net, twice, [1], batch_size=4).estimates[0].split(4)
     assert not torch.equal(first, second)
     assert not torch.equal(first, jacobian_audit(net, twice, [1], seed=1, batch_size=4).estimates[0, :4])
-
-
-def test_the_exact_norms_are_those_of_each_sample_in_order():
-    net, x = network()
-    exact = jacobian_audit(net, x, [1], batch_size=3).exact
-    assert exact is not None
-    for row, norm in zip(x, exact, strict=True):
-        jacobian = torch.autograd.functional.jacobian(net, row)
-        torch.testing.assert_close(torch.linalg.svdvals(jacobian)[0], norm)

@@ -174,6 +174,17 @@ def make_steps(method: Method, first: int, last: int, size: int = 16) -> list[di
     return found
 
 
+def two_steps(method: Method) -> dict[str, torch.Tensor]:
+    """In float64: the scalars of the second, the gradients, and the state after it."""
+    method.double()
+    for step in range(2):
+        whole = batch(step)
+        scalars = method.step(replace(whole, inputs=whole.inputs.double()), step)
+    gradients = {f"gradient of {name}": p.grad for name, p in method.named_parameters() if p.grad is not None}
+    assert gradients
+    return scalars | gradients | method.state_dict()
+
+
 def trained(folder: Path, data: Dataset | None = None, **options: Any) -> tuple[Run, Method]:
     """Train in this process."""
     settings, data = config(**options), data or dataset()

@@ -51,17 +51,17 @@ def from_main(tensor: Tensor) -> Tensor:
     return total(tensor if is_main() else torch.zeros_like(tensor))
 
 
-def sum_gradients(parameters: Iterable[nn.Parameter], *others: Tensor) -> None:
-    """Add the gradients of all processes in one coalesced message; other tensors to be summed, in place, may ride along."""
+def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Add the gradients of all processes in one coalesced message."""
     if world_size() == 1:
         return
-    summed = [*(p.grad for p in parameters if p.grad is not None), *others]
-    if not summed:
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
         return
-    flat = torch.cat([tensor.reshape(-1) for tensor in summed])
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     _exchange(dist.all_reduce, flat)
-    for tensor, part in zip(summed, flat.split([tensor.numel() for tensor in summed]), strict=True):
-        tensor.copy_(part.view_as(tensor))
+    for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
 
 
 def largest_local_batch(global_batch: int) -> int:

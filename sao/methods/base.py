@@ -151,9 +151,15 @@ class Method(nn.Module, ABC):
         """Raise NonFiniteError if a step so far had a loss or a gradient that was not finite."""
         self.health.check()
 
-    @abstractmethod
+    @torch.no_grad()
     def features(self, inputs: Tensor) -> Tensor:
         """Backbone features (n, b) for evaluation, without a graph."""
+        return self.encoded(inputs)
+
+    def encoded(self, inputs: Tensor) -> Tensor:
+        """The same with a graph; by default of the encoder whose name is the first in `features_with`."""
+        with evaluating(self.get_submodule(self.features_with[0])) as encoder:
+            return encoder(inputs)
 
     def embeddings(self, inputs: Tensor) -> Tensor:
         """What the objective sees, (n, p); the features themselves where a method has no head."""
@@ -197,8 +203,8 @@ class Method(nn.Module, ABC):
         raise NotImplementedError
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
-        """The function whose Jacobian is logged, with a graph."""
-        return self.features(inputs)
+        """The function whose Jacobian is logged, with a graph; by default the features, also where a method has its own."""
+        return self.encoded(inputs) if type(self).features is Method.features else self.features(inputs)
 
     @property
     def has_ema(self) -> bool:
@@ -242,11 +248,12 @@ class Generative(Method):
     """A method that also makes samples: `decode` turns normal draws into inputs."""
 
     latent_shape: tuple[int, ...]
-    decodes_with: ClassVar[tuple[str, ...]]  # names of the networks and buffers that `decode` needs, each whole
+    decodes_with: ClassVar[tuple[str, ...]] = ("ema_generator",)  # names of the networks and buffers for `decode`, each whole
 
-    @abstractmethod
+    @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
         """Inputs (n, …) from latents (n, *latent_shape), without a graph; the same latents always give the same inputs."""
+        return self.get_submodule("ema_generator.network")(latents)
 
 
 def _is_of(declared: Sequence[str], name: str) -> bool:
@@ -300,6 +307,12 @@ def normal_rows(shape: tuple[int, ...], batch: int, seed: int, purpose: str, ste
     """This process's rows (n, *shape) of the standard normal draws of a global batch."""
     rows = distributed.local_slice(batch)
     return randomness.normal(seed, purpose, step, rows, shape, like.device).to(like.dtype)
+
+
+def uniform_rows(shape: tuple[int, ...], batch: int, seed: int, purpose: str, step: int, like: Tensor) -> Tensor:
+    """The same for draws in [0, 1)."""
+    rows = distributed.local_slice(batch)
+    return randomness.uniform(seed, purpose, step, rows, shape, like.device).to(like.dtype)
 
 
 def images_only(shape: tuple[int, ...], name: str) -> None:

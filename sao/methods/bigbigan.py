@@ -63,7 +63,6 @@ class BigBiGAN(Generative):
     headline = ("discriminator/joint", "generator/joint")
     features_with = ("ema_encoder.network.backbone",)
     embeddings_with = ("ema_encoder",)
-    decodes_with: ClassVar[tuple[str, ...]] = ("ema_generator",)
 
     def __init__(self, options: Options, context: Context) -> None:
         super().__init__()
@@ -140,17 +139,9 @@ class BigBiGAN(Generative):
     # --- use ---------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def features(self, inputs: Tensor) -> Tensor:
-        return self.ema_encoder.network.features(inputs)  # pyright: ignore[reportCallIssue]
-
-    @torch.no_grad()
     def embeddings(self, inputs: Tensor) -> Tensor:
         return self.smooth_function(inputs)
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
         """The most probable latent."""
         return self.ema_encoder.network(inputs)[0]
-
-    @torch.no_grad()
-    def decode(self, latents: Tensor) -> Tensor:
-        return self.ema_generator.network(latents)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor
 from torch.nn import functional as F
 
 from sao.config.types import PositiveInt
@@ -24,15 +23,10 @@ class BYOL(TeacherViews):
         predictor = ProjectionHead([size, options.predictor_size, size])
         super().__init__(encoder, head, options, context, predictor, teacher_predicts=False)
 
-    def project(self, images: Tensor) -> Outputs:
-        projection = self.network(images)[1]
-        prediction, target = self.predictor(projection), self.of_teacher(images)
-        return {"projection": projection.detach(), "prediction": prediction, "target": target}
-
     def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         """The squared distance of unit vectors, the sum of both directions."""
         distances = [
-            2 - 2 * F.cosine_similarity(one["prediction"], other["target"].detach()).mean() for one, other in cross_views(views)
+            2 - 2 * F.cosine_similarity(one["output"], other["target"].detach()).mean() for one, other in cross_views(views)
         ]
         return {"byol": distances[0] + distances[1]}
 

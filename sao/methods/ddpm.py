@@ -11,7 +11,7 @@ from sao.config.types import Decay, Int, PositiveFloat
 from sao.core import distributed
 from sao.core import random as randomness
 from sao.data.augmentation import Augmentation
-from sao.methods.base import Batch, Context, Generative, MethodOptions, Scalars, images_only, normal_rows
+from sao.methods.base import Batch, Context, Generative, MethodOptions, Scalars, images_only, normal_rows, uniform_rows
 from sao.methods.encoders import UNetOptions
 from sao.methods.optimisers import AdamW
 from sao.networks import EMA
@@ -133,8 +133,7 @@ class DDPM(Generative):
 
     def _uniform(self, images: Tensor, step: int, purpose: str, shape: tuple[int, ...]) -> Tensor:
         """Draws (n, *shape) in [0, 1) for the rows of this process."""
-        rows = distributed.local_slice(self.batch)
-        return randomness.uniform(self.seed, f"diffusion/{purpose}", step, rows, shape, images.device).to(images.dtype)
+        return uniform_rows(shape, self.batch, self.seed, f"diffusion/{purpose}", step, images)
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
@@ -144,11 +143,7 @@ class DDPM(Generative):
         assert isinstance(network, UNet)
         return network
 
-    @torch.no_grad()
-    def features(self, inputs: Tensor) -> Tensor:
-        return self.smooth_function(inputs)
-
-    def smooth_function(self, inputs: Tensor) -> Tensor:
+    def encoded(self, inputs: Tensor) -> Tensor:
         times = torch.full((inputs.shape[0],), self.options.feature_time - 1, device=inputs.device)
         noised = self.diffusion.noised(inputs, self.feature_noise, times)
         return self._used.features_at(noised, times)

@@ -49,11 +49,6 @@ class DINO(TeacherViews):
         self.frozen_steps = round(options.frozen_epochs * context.steps_per_epoch)
         self.register_buffer("centre", torch.zeros(options.outputs))
 
-    def project(self, images: Tensor) -> Outputs:
-        projection = self.network(images)[1]
-        output, target = self.predictor(projection), self.of_teacher(images)
-        return {"projection": projection.detach(), "output": output, "target": target}
-
     def losses(self, views: Sequence[Outputs], step: int) -> Scalars:
         sharp, soft = self._teacher_temperature(step), self.options.temperature
         terms = [

@@ -14,11 +14,9 @@ from torch import Tensor, nn
 
 from sao.config.overrides import rename
 from sao.config.types import PositiveFloat, PositiveInt
-from sao.core import distributed
-from sao.core import random as randomness
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
-from sao.methods.base import Context, Generative, Method, OtherRun, Scalars, generative, images_only, normal_rows
+from sao.methods.base import Context, Generative, Method, OtherRun, Scalars, generative, images_only, normal_rows, uniform_rows
 from sao.methods.encoders import encoder_for
 from sao.methods.two_view import Outputs, TwoViews, ViewsOptions, nt_xent
 
@@ -125,10 +123,8 @@ def truncated_rows(
     shape: tuple[int, ...], batch: int, seed: int, purpose: str, step: int, like: Tensor, limit: float
 ) -> Tensor:
     """This process's rows (n, *shape) of draws from the part of the normal distribution between ± limit."""
-    rows = distributed.local_slice(batch)
-    uniform = randomness.uniform(seed, purpose, step, rows, shape, like.device).to(like.dtype)
     below = NormalDist().cdf(-limit)
-    return torch.special.ndtri(below + (1 - 2 * below) * uniform)
+    return torch.special.ndtri(below + (1 - 2 * below) * uniform_rows(shape, batch, seed, purpose, step, like))
 
 
 # --- the other run -------------------------------------------------------------------------------------------------------

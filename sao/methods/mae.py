@@ -8,10 +8,9 @@ from torch import Tensor
 
 from sao.config.types import Decay, Depth, Fraction, NonNegativeFloat, PositiveInt, Strict
 from sao.core import distributed
-from sao.core import random as randomness
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
-from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars, images_only
+from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars, images_only, uniform_rows
 from sao.methods.encoders import ViTOptions, check_tokens
 from sao.methods.optimisers import AdamW
 from sao.methods.third_party import transformer_block
@@ -89,16 +88,8 @@ class MAE(Method):
 
     def _kept(self, step: int, images: Tensor) -> Tensor:
         """The places (n, visible) of the patches that are seen, in any order."""
-        rows = distributed.local_slice(self.batch)
-        draws = randomness.uniform(self.seed, "mask", step, rows, (self.patches,), images.device)
+        draws = uniform_rows((self.patches,), self.batch, self.seed, "mask", step, images)
         return draws.argsort(1)[:, : self.visible]
-
-    @torch.no_grad()
-    def features(self, inputs: Tensor) -> Tensor:
-        return self.encoder(inputs)
-
-    def smooth_function(self, inputs: Tensor) -> Tensor:
-        return self.encoder(inputs)
 
 
 def standardised(patches: Tensor) -> Tensor:

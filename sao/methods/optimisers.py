@@ -68,17 +68,15 @@ class MomentumSGD(torch.optim.SGD):
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
-                    self._change_gradient(weight, group["lr"])
-                    self._move(weight, group["lr"])
+                    self._change_gradient(weight, weight.grad, group["lr"])
+                    self._move(weight, weight.grad, group["lr"])
 
-    def _change_gradient(self, weight: nn.Parameter, lr: float) -> None:
-        assert weight.grad is not None
-        weight.grad.add_(weight, alpha=self.decay)
+    def _change_gradient(self, weight: nn.Parameter, gradient: Tensor, lr: float) -> None:
+        gradient.add_(weight, alpha=self.decay)
 
-    def _move(self, weight: nn.Parameter, lr: float) -> None:
-        assert weight.grad is not None
+    def _move(self, weight: nn.Parameter, gradient: Tensor, lr: float) -> None:
         velocity = self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
-        by = after = MOMENTUM * velocity + weight.grad
+        by = after = MOMENTUM * velocity + gradient
         if self.found_inf is not None:
             by, after = torch.where(self.found_inf == 1, 0, by), torch.where(self.found_inf == 1, velocity, after)
         velocity.copy_(after)
@@ -88,14 +86,9 @@ class MomentumSGD(torch.optim.SGD):
 class LARS(MomentumSGD):
     """Momentum SGD with gradients clipped to |lr · g| ≤ TRUST · |w| (solo-learn's); vectors are left as they are."""
 
-    def _change_gradient(self, weight: nn.Parameter, lr: float) -> None:
+    def _change_gradient(self, weight: nn.Parameter, gradient: Tensor, lr: float) -> None:
         if weight.ndim > 1:
-            _clip(weight, lr, self.decay)
-
-
-def _clip(weight: nn.Parameter, lr: float, decay: float) -> None:
-    assert weight.grad is not None
-    length, slope = weight.norm(), weight.grad.norm()
-    allowed = TRUST * length / (slope + decay * length)
-    factor = torch.where((length > 0) & (slope > 0), (allowed / lr).clamp(max=1), 1)
-    weight.grad.add_(weight, alpha=decay).mul_(factor)
+            length, slope = weight.norm(), gradient.norm()
+            allowed = TRUST * length / (slope + self.decay * length)
+            factor = torch.where((length > 0) & (slope > 0), (allowed / lr).clamp(max=1), 1)
+            gradient.add_(weight, alpha=self.decay).mul_(factor)

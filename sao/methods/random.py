@@ -3,9 +3,8 @@
 from typing import Literal
 
 import torch
-from torch import Tensor
 
-from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars, evaluating
+from sao.methods.base import Batch, Context, Method, MethodOptions, Scalars
 from sao.methods.encoders import AnyEncoderOptions, encoder_for
 from sao.networks import Encoder
 
@@ -34,11 +33,3 @@ class Random(Method):
     def step(self, batch: Batch, step: int) -> Scalars:
         """Nothing to learn; the loop around it is the same."""
         return {"random/steps": torch.full((), step + 1.0, device=batch.inputs.device)}
-
-    @torch.no_grad()
-    def features(self, inputs: Tensor) -> Tensor:
-        return self.smooth_function(inputs)
-
-    def smooth_function(self, inputs: Tensor) -> Tensor:
-        with evaluating(self.encoder) as encoder:
-            return encoder(inputs)

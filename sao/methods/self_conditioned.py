@@ -162,10 +162,6 @@ class SelfConditioned(Generative):
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def features(self, inputs: Tensor) -> Tensor:
-        return self.discriminator.features(inputs)
-
     def smooth_function(self, inputs: Tensor) -> Tensor:
         return self.discriminator(inputs)[1]
 

@@ -56,7 +56,6 @@ class Options(MethodOptions):
 class StyleGAN2(Generative):
     headline = ("discriminator/real", "discriminator/fake", "generator/fake", "augmentation/p")
     features_with = ("discriminator",)
-    decodes_with: ClassVar[tuple[str, ...]] = ("ema_generator",)
     probability: Tensor
     signs: Tensor
 
@@ -152,16 +151,8 @@ class StyleGAN2(Generative):
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def features(self, inputs: Tensor) -> Tensor:
-        return self.smooth_function(inputs)
-
-    def smooth_function(self, inputs: Tensor) -> Tensor:
+    def encoded(self, inputs: Tensor) -> Tensor:
         return self.discriminator.features(inputs)
-
-    @torch.no_grad()
-    def decode(self, latents: Tensor) -> Tensor:
-        return self.ema_generator.network(latents)
 
 
 def lazily(optimiser: AdamW, every: int) -> AdamW:

@@ -4,7 +4,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from sao.config.types import Decay
@@ -58,10 +58,3 @@ class Supervised(Method):
         )
         self.ema_classifier.update(self.classifier)
         return scalars
-
-    @torch.no_grad()
-    def features(self, inputs: Tensor) -> Tensor:
-        return self.smooth_function(inputs)
-
-    def smooth_function(self, inputs: Tensor) -> Tensor:
-        return self.ema_classifier.network.features(inputs)  # pyright: ignore[reportCallIssue]

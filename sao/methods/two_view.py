@@ -108,22 +108,12 @@ class TwoViews(Method):
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
-    @property
-    def _used(self) -> nn.Module:
-        return self.network if self.ema_network is None else self.ema_network.network
-
-    @torch.no_grad()
-    def features(self, inputs: Tensor) -> Tensor:
-        with evaluating(self._used) as network:
-            return network.features(inputs)  # pyright: ignore[reportCallIssue]
-
     @torch.no_grad()
     def embeddings(self, inputs: Tensor) -> Tensor:
-        with evaluating(self._used) as network:
-            return F.normalize(network(inputs)[1])
+        return F.normalize(self.smooth_function(inputs))
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
-        with evaluating(self._used) as network:
+        with evaluating(self.network if self.ema_network is None else self.ema_network.network) as network:
             return network(inputs)[1]
 
 
@@ -157,12 +147,15 @@ class TeacherViews(TwoViews):
         names = ("network.", "predictor.")[: len(self.followed)]
         return super().followers() | {f"teacher.networks.{index}.": name for index, name in enumerate(names)}
 
-    @torch.no_grad()
-    def of_teacher(self, images: Tensor) -> Tensor:
-        """The teacher's projections of images, or its predictions where it has a predictor."""
-        network, *predictor = self.teacher.networks
-        made = network(images)[1]
-        return predictor[0](made) if predictor else made
+    def project(self, images: Tensor) -> Outputs:
+        """Also the predictor's outputs, and the teacher's: projections, or predictions where it has a predictor."""
+        projection = self.network(images)[1]
+        output = self.predictor(projection)
+        with torch.no_grad():
+            network, *predictor = self.teacher.networks
+            target = network(images)[1]
+            target = predictor[0](target) if predictor else target
+        return {"projection": projection.detach(), "output": output, "target": target}
 
 
 def rising_to_1(first: float, step: int, steps: int) -> float:

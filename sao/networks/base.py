@@ -66,10 +66,6 @@ class Discriminator(nn.Module):
         super().__init__()
         self.encoder, self.head, self.local_head, self.local_stage = encoder, head, local_head, local_stage
 
-    @property
-    def feature_size(self) -> int:
-        return self.encoder.feature_size
-
     def features(self, inputs: Tensor) -> Tensor:
         """The backbone features alone: the head is not run."""
         return self.encoder(inputs)

@@ -1,6 +1,7 @@
 """Exponential moving averages: a network for use after training (EMA), and one whose outputs are targets (Teacher)."""
 
 import copy
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +29,9 @@ class EMA(nn.Module):
             torch._foreach_copy_(copied, current)  # pyright: ignore[reportPrivateImportUsage]
 
 
-def follow(own: list[Tensor], other: list[Tensor], weight: float) -> None:
+def follow(own: Iterable[Tensor], other: Iterable[Tensor], weight: float) -> None:
     """own ← own + weight · (other − own)."""
-    torch._foreach_lerp_(own, other, weight)  # pyright: ignore[reportPrivateImportUsage]
+    torch._foreach_lerp_([*own], [*other], weight)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _tensors(network: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
@@ -52,6 +53,4 @@ class Teacher(nn.Module):
     @torch.no_grad()
     def update(self, decay: float, *networks: nn.Module) -> None:
         for own, followed in zip(self.networks, networks, strict=True):
-            weights: list[Tensor] = list(own.parameters())
-            current: list[Tensor] = list(followed.parameters())
-            follow(weights, current, 1 - decay)
+            follow(own.parameters(), followed.parameters(), 1 - decay)

@@ -1,6 +1,7 @@
 """What stands behind an encoder: the projection of its features that the objectives see."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 from torch import Tensor, nn
@@ -14,29 +15,25 @@ from sao.networks.spectral import normalise_spectrally
 class EmbeddingHead(nn.Module):
     """Features (n, inputs) → unnormalised embeddings (n, outputs)."""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, layer: Callable[[int, int], nn.Module] = nn.Linear) -> None:
         super().__init__()
         check_sizes(inputs=inputs, outputs=outputs)
-        self.hidden = nn.Linear(inputs, inputs)
+        self.hidden = layer(inputs, inputs)
         self.activation = nn.ELU()
-        self.output = nn.Linear(inputs, outputs)
+        self.output = layer(inputs, outputs)
 
     def forward(self, features: Tensor) -> Tensor:
         return self.output(self.activation(self.hidden(features)))
 
 
-class LocalHead(nn.Module):
+class LocalHead(EmbeddingHead):
     """Maps (n, inputs, h, w) → embeddings (n, positions, outputs); torch 2.13 miscompiles linear layers behind a GroupNorm."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        check_sizes(inputs=inputs, outputs=outputs)
-        self.hidden = nn.Conv2d(inputs, inputs, 1)
-        self.activation = nn.ELU()
-        self.output = nn.Conv2d(inputs, outputs, 1)
+        super().__init__(inputs, outputs, partial(nn.Conv2d, kernel_size=1))
 
-    def forward(self, maps: Tensor) -> Tensor:
-        return self.output(self.activation(self.hidden(maps))).flatten(2).mT
+    def forward(self, features: Tensor) -> Tensor:
+        return super().forward(features).flatten(2).mT
 
 
 class ScoreHead(nn.Module):

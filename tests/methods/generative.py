@@ -1,27 +1,34 @@
 """What the whole-step tests of the generative baselines share: methods in float64, data, and what a step was seen to do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
+import tiny
 import torch
 from product import unsettle
 from torch import Tensor, nn
 
 from sao.config import build
 from sao.core.random import normal
-from sao.methods import Batch, Method
+from sao.methods import Batch, Generative, Method
+from sao.training import checkpoint
 
+Kind = TypeVar("Kind", bound=Method)
 SEED = 5
 DISCRIMINATOR = {"learning_rate": 3e-3, "betas": (0.0, 0.9), "weight_decay": 0.2}
 GENERATOR = {"learning_rate": 2e-3, "betas": (0.6, 0.95), "weight_decay": 0.1}
 
 
-def built(shape: tuple[int, ...], samples: int, batch: int, encoder: dict[str, Any] | None = None, **method: Any) -> Method:
-    """The product in float64, away from where weights begin."""
+def built(
+    kind: type[Kind], shape: tuple[int, ...], samples: int, batch: int, encoder: dict[str, Any] | None = None, **method: Any
+) -> Kind:
+    """The product, of a class that is known, in float64, away from where weights begin."""
     values: dict[str, Any] = {"seed": SEED, "method": method, "train": {"batch": batch}}
     found = build(values | ({} if encoder is None else {"encoder": encoder})).build_method(shape, samples, None).double()
+    assert isinstance(found, kind)
     unsettle(found)
     return found
 
@@ -78,3 +85,23 @@ def _gradients(method: Method) -> Iterator[dict[str, list[dict[str, Tensor]]]]:
 def state(**networks: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers of some networks, by the names that they are given here."""
     return {f"{owner}.{name}": value for owner, network in networks.items() for name, value in network.state_dict().items()}
+
+
+def assert_resumed_is_equal(folder: Path, new: Callable[[], Method], stopped: int, last: int) -> Method:
+    """A run that is stopped after some steps and the one that is not, which is returned, end alike."""
+    whole, part, restored = new(), new(), new()
+    tiny.make_steps(whole, 0, last)
+    tiny.make_steps(part, 0, stopped)
+    checkpoint.save(folder, part, stopped, keep=1)
+    assert checkpoint.load_latest(folder, restored, report=print) == stopped
+    tiny.make_steps(restored, stopped, last)
+    torch.testing.assert_close(restored.state_dict(), whole.state_dict(), rtol=0, atol=0)
+    return whole
+
+
+def distance_to_digits(method: Generative, deviations: bool = False) -> float:
+    """Of samples: how far their mean image, and the deviation of their pixels, are from those of the digits."""
+    latents = torch.randn(200, *method.latent_shape, generator=torch.Generator().manual_seed(0))
+    drawn, real = method.decode(latents), tiny.dataset().train.inputs(slice(None))
+    apart = (drawn.mean(0) - real.mean(0)).norm()
+    return float(apart + (drawn.std(0) - real.std(0)).norm() if deviations else apart)

@@ -6,7 +6,7 @@ import torch
 
 from sao.errors import InputError
 from sao.methods import METHODS
-from sao.methods.encoders import GeneratorOptions, PerceptronOptions, ResNetOptions, UNetOptions
+from sao.methods.encoders import GeneratorOptions, ResNetOptions, UNetOptions
 from sao.networks import PlainResNet, ResNet
 from sao.networks.layers import ELU, ReLU
 
@@ -59,11 +59,6 @@ def test_falling_channels_are_those_of_images():
         GeneratorOptions(falling=True).build((7,))
 
 
-def test_generated_images_are_augmented_only_where_there_is_an_augmentation():
-    with pytest.raises(InputError, match=r"augment_generated does nothing without an augmentation"):
-        tiny.method(method__augment_generated=True)
-
-
 def test_images_that_cannot_be_halved_at_all_are_refused_in_one_line():
     with pytest.raises(InputError, match=r"images of 9x9 cannot be halved 1 times: set --encoder\.multipliers or --data\.size"):
         UNetOptions(channels=4).build((1, 9, 9))
@@ -71,10 +66,3 @@ def test_images_that_cannot_be_halved_at_all_are_refused_in_one_line():
 
 def test_the_network_of_a_diffusion_model_is_for_it_and_for_the_untrained_control_alone():
     assert [name for name, options in METHODS.items() if options.can_use(UNetOptions)] == ["ddpm", "random"]
-
-
-def test_sizes_that_nobody_names_are_these():
-    """Of our own networks; a default that changed would make of an old configuration another network."""
-    vectors, generator = PerceptronOptions(), GeneratorOptions()
-    assert (vectors.width, vectors.depth) == (128, 2)
-    assert (generator.width, generator.depth, generator.latent_size, generator.falling) == (128, 2, 128, False)

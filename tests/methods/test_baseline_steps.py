@@ -32,10 +32,7 @@ def test_three_steps_of_two_views_are_those_of_the_reference(build, options):
         assert torch.equal(one, other) == (not options.augmented or len(options.shape) == 1)
         with portable():
             logged = expected.step(one, other)
-        assert_alike(found.scalars, logged, f"step {number}, logged")
-        assert_alike(found.gradients, expected.gradients, f"step {number}, gradient")
-        after = {**expected.network.state_dict(), **ema_of(expected)}
-        assert_alike(product.baseline_state(method), after, f"step {number}, after it", rtol=1e-8)
+        assert_same_step(number, method, found, logged, expected, expected.network)
 
 
 def test_a_gradient_is_clipped_at_one_rate_and_not_at_the_other():
@@ -62,16 +59,15 @@ def test_three_steps_with_labels_are_those_of_the_reference(options):
         (images,) = found.views
         with portable():
             logged = expected.step(images, labels.roll(number))
-        assert_alike(found.scalars, logged, f"step {number}, logged")
-        assert_alike(found.gradients, expected.gradients, f"step {number}, gradient")
-        after = {**expected.classifier.state_dict(), **ema_of(expected)}
-        assert_alike(product.baseline_state(method), after, f"step {number}, after it", rtol=1e-8)
+        assert_same_step(number, method, found, logged, expected, expected.classifier)
 
 
-def ema_of(expected) -> dict[str, torch.Tensor]:
-    if expected.ema is None:
-        return {}
-    return {f"ema {name}": value for name, value in expected.ema.network.state_dict().items()}
+def assert_same_step(number, method, found, logged, expected, network) -> None:
+    assert_alike(found.scalars, logged, f"step {number}, logged")
+    assert_alike(found.gradients, expected.gradients, f"step {number}, gradient")
+    ema = {} if expected.ema is None else expected.ema.network.state_dict()
+    after = {**network.state_dict(), **{f"ema {name}": value for name, value in ema.items()}}
+    assert_alike(product.baseline_state(method), after, f"step {number}, after it", rtol=1e-8)
 
 
 def test_the_temperature_is_that_of_the_reference():

@@ -1,7 +1,6 @@
 """train.compile: the passes without Jacobian as torch.compile makes them give what the networks themselves give."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,22 +36,16 @@ def _anew() -> Iterator[None]:
 
 
 def made(options: dict[str, Any], compile: bool) -> tuple[Method, dict[str, Tensor]]:
-    method = tiny.method(**options).double()
+    method = tiny.method(**options)
     if compile:
         method.compile_networks()
-    for step in range(2):
-        batch = tiny.batch(step)
-        scalars = method.step(replace(batch, inputs=batch.inputs.double()), step)
-    gradients = {name: p.grad for name, p in method.named_parameters() if p.grad is not None}
-    return method, scalars | gradients | method.state_dict()
+    return method, tiny.two_steps(method)
 
 
 def assert_same_steps(options: dict[str, Any]) -> Method:
     _, expected = made(options, compile=False)
     method, found = made(options, compile=True)
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-6, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}")
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
     assert method._compiled._known
     return method
 

@@ -6,17 +6,16 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import generative
 import product
 import pytest
 import reference_ddpm
 import reference_step
 import tiny
 import torch
-from test_controls import inputs
-from test_mae import encoder_of
+from test_controls import inputs, untrained
 from test_structural_step import assert_alike
 
-from sao.config import build
 from sao.evaluation.extract import extract
 from sao.methods import Batch
 from sao.methods.base import normal_rows
@@ -29,19 +28,9 @@ ddpm = partial(tiny.method_of, DDPM, method="ddpm")
 
 
 def built(augmented: bool, limit: float | None, ema: float, dropout: float) -> DDPM:
-    own = {
-        "name": "ddpm",
-        "ema_decay": ema,
-        "clip_grad_norm": limit,
-        "optimiser": vars(OPTIMISER),
-        "augmentation": {"flip": augmented},
-    }
+    own = {"ema_decay": ema, "clip_grad_norm": limit, "optimiser": vars(OPTIMISER), "augmentation": {"flip": augmented}}
     encoder = {"name": "unet", "channels": 8, "blocks": 1, "attention": [8], "dropout": dropout}
-    method = build({"method": own, "encoder": encoder, "train": {"batch": 5}}).build_method((1, 8, 8), product.SAMPLES, None)
-    method = method.double()
-    assert isinstance(method, DDPM)
-    product.unsettle(method)
-    return method
+    return generative.built(DDPM, (1, 8, 8), product.SAMPLES, 5, encoder, name="ddpm", **own)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +42,7 @@ def test_three_steps_are_those_of_the_reference(augmented, limit, ema, dropout):
     optimiser = reference_step.AdamW(**vars(OPTIMISER))
     expected = reference_ddpm.DDPM(networks[0], reference_step.EMA(networks[1], 0.0), optimiser, limit, ema)
     for number, batch in enumerate(product.batches(product.BaselineOptions(batch=5), 3)):
-        images = method.augmentation(batch, 0, "ddpm", number, 5)
+        images = method.augmentation(batch, method.seed, "ddpm", number, 5)
         assert torch.equal(images, batch) == (not augmented)
         noise = normal_rows(images.shape[1:], method.batch, method.seed, "diffusion/noise", number, images)
         times = (1000 * method._uniform(images, number, "times", ())).long().tolist()
@@ -175,9 +164,8 @@ def test_features_are_taken_from_noised_images_at_their_time():
 
 
 def test_the_untrained_control_begins_with_the_same_backbone():
-    control = tiny.method(method="random", **encoder_of("ddpm"))
     times = torch.zeros(16, dtype=torch.long)
-    torch.testing.assert_close(control.features(inputs()), ddpm()._used.features_at(inputs(), times))
+    torch.testing.assert_close(untrained("ddpm").features(inputs()), ddpm()._used.features_at(inputs(), times))
 
 
 def test_times_are_spread_over_the_whole_way():

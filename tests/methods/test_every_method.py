@@ -87,6 +87,9 @@ def test_vectors_are_refused_by_methods_for_images(name):
         tiny.config(method=name, **encoder).build_method((7,), 100, None)
 
 
+PATCHES = {"encoder__start": "patches"}
+
+
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
@@ -110,6 +113,21 @@ def test_vectors_are_refused_by_methods_for_images(name):
         ("genrep", {"method__source": "[1"}, "does not describe a run"),
         ("genrep", {"method__source": json.dumps({**tiny.SOURCE, "method": {"name": "random"}})}, "makes no samples"),
         ("genrep", {"method__pairs": 15}, "method.pairs is 15 and a batch has 16"),
+        ("structural", {**PATCHES, "method__spectral_normalisation": "true"}, "choose one of the two"),
+        ("structural", {**PATCHES, "encoder__patch": 4}, "at least 12x12 pixels"),
+        # Options that would have no effect.
+        ("structural", {"method__augment_generated": True}, "augment_generated does nothing without an augmentation"),
+        ("structural", {"method__generator_optimiser__kind": "lars"}, "kind"),
+        ("hinge", {"method__bank": 64}, "structural has it"),
+        ("simclr", {"method__micro_batch": 4}, "micro_batch"),
+        ("simclr", {"method__generator__width": 4}, "generator"),
+        ("simclr", {"encoder": "biggan"}, "cannot use encoder biggan"),
+        ("simclr", {"method__momentum": 0.9}, "byol and dino have it"),
+        ("byol", {"method__queue": 9}, "nnclr and swav have it"),
+        ("byol", {"method__temperature": 0.1}, "has no option temperature"),
+        ("nnclr", {"method__prototypes": 9}, "swav has it"),
+        ("supervised", {"method__micro_batch": 4}, "micro_batch"),
+        ("supervised", {"method__optimiser__kind": "lars"}, "kind"),
     ],
 )
 def test_what_cannot_be_built_is_refused(name, options, said):

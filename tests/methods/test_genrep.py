@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import generative
 import pytest
 import tiny
 import torch
@@ -18,17 +19,17 @@ from test_structural_step import assert_alike
 from torch import Tensor
 
 from sao.cli.main import main
-from sao.config import build
-from sao.core.random import normal, uniform
+from sao.core.random import uniform
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
-from sao.methods import METHODS, Batch, OtherRun, generative
+from sao.methods import METHODS, Batch, OtherRun
+from sao.methods import generative as generative_of
 from sao.methods.genrep import GenRep, recorded, truncated_rows
 from sao.methods.structural import Structural
 from sao.training import checkpoint
 from sao.training.model import load
 
-SEED, BATCH, LATENT, SHAPE = 5, 6, 8, (1, 8, 8)
+SEED, BATCH, LATENT, SHAPE = generative.SEED, 6, 8, (1, 8, 8)
 OPTIMISER = {"learning_rate": 3e-3, "betas": (0.4, 0.9), "weight_decay": 0.2}
 OWN = {"temperature": 0.3, "base_temperature": 0.5, "distance": 0.4, "truncation": 1.5, "ema_decay": 0.8}
 GENERATING = [name for name, options in METHODS.items() if options.generates]
@@ -36,13 +37,9 @@ GENERATING = [name for name, options in METHODS.items() if options.generates]
 
 def built(kind: str = "adamw", **own: Any) -> GenRep:
     small = {"source": json.dumps(tiny.SOURCE), "hidden_size": 16, "projection_size": 8}
-    method = {"name": "genrep", **small, **OWN, "optimiser": {**OPTIMISER, "kind": kind}, **own}
+    options = {**small, **OWN, "optimiser": {**OPTIMISER, "kind": kind}, **own}
     encoder = {"name": "resnet", "widths": [4, 8], "blocks": 1}
-    values = {"seed": SEED, "method": method, "encoder": encoder, "train": {"batch": BATCH}}
-    method = build(values).build_method(SHAPE, 100, None).double()
-    assert isinstance(method, GenRep)
-    unsettle(method)
-    return method
+    return generative.built(GenRep, SHAPE, 100, BATCH, encoder, name="genrep", **options)
 
 
 new_method = partial(tiny.method_of, GenRep, method="genrep")
@@ -67,7 +64,9 @@ def test_steps_are_those_of_the_reference(own):
     expected = TwoViews(stock(method.network), ema, moved_by, lambda a, b: {"nt_xent": 0.3 / 0.5 * nt_xent(a, b, 0.3)})
     for number in range(3):
         pairs = number % 2 if "pairs" in own else number
-        latents = cut("latents", pairs, 1.5) if own.get("truncation", 1.5) else drawn(pairs)
+        latents = (
+            cut("latents", pairs, 1.5) if own.get("truncation", 1.5) else generative.drawn("latents", pairs, BATCH, LATENT)
+        )
         adjacent = latents + 0.4 * cut("differences", pairs, 2.0)
         changes = own.get("view", {}), own.get("second_view", own.get("view", {}))
         views = [
@@ -89,10 +88,6 @@ def cut(purpose: str, number: int, limit: float) -> Tensor:
     """The same part of another library's distribution, at the level that the row's draw says."""
     levels = uniform(SEED, purpose, number, slice(0, BATCH), (LATENT,), "cpu").double().numpy()
     return torch.from_numpy(truncnorm.ppf(levels, -limit, limit))
-
-
-def drawn(number: int) -> Tensor:
-    return normal(SEED, "latents", number, slice(0, BATCH), (LATENT,), "cpu").double()
 
 
 def test_latents_and_differences_keep_within_their_limits():
@@ -133,7 +128,7 @@ def test_the_generator_of_every_run_that_generates_is_taken_over(name):
     other = tiny.method(method=name, seed=3)
     unsettle(other)
     tiny.make_steps(other, 0, 2)
-    maker = generative(other)
+    maker = generative_of(other)
     assert maker is not None
     latents = torch.randn(3, *maker.latent_shape, generator=torch.Generator().manual_seed(0))
     expected, size = maker.decode(latents), len(other.state_dict())
@@ -184,8 +179,7 @@ def test_a_run_goes_on_after_it_was_moved_and_the_other_is_gone(own, other, tmp_
     made_there = load(other).method
     assert isinstance(made_there, Structural)
     taken = whole.method.source.get_submodule("ema_generator").state_dict()
-    for name, value in made_there.ema_generator.state_dict().items():
-        assert torch.equal(taken[name], value)
+    torch.testing.assert_close(taken, made_there.ema_generator.state_dict(), rtol=0, atol=0)
     moved = shutil.copytree(own, tmp_path / "elsewhere")
     shutil.rmtree(checkpoint.steps_in(moved / "checkpoints")[-1])
     rows = tiny.rows(moved)

@@ -33,6 +33,7 @@ def test_torchvision_is_imported_by_us_before_a_library_does_it(name, monkeypatc
     [
         ("ddpm", "diffusers", "models.unets.unet_2d", "encoder unet"),
         ("mae", "timm", "models.vision_transformer", "encoder vit"),
+        ("simclr", "lightly", "models.modules", "method simclr"),
     ],
 )
 def test_without_a_library_the_way_to_install_it_is_said(method, library, module, who, monkeypatch):

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from sao.core import distributed
 from sao.data.loader import Batches
-from sao.errors import InputError
 from sao.evaluation import patches
 from sao.evaluation.patches import Patches
 from sao.methods import Method, encoders
@@ -109,12 +108,3 @@ def test_processes_take_the_filters_of_the_first(monkeypatch):
     monkeypatch.setattr(encoders, "patch_filters", lambda *arguments: pytest.fail("the first process does it"))
     method.refresh(batches(), 0)
     assert all(torch.equal(value, first) for value in stems(method).values())
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"method__spectral_normalisation": "true"}, "choose one of the two"), ({"encoder__patch": 4}, "at least 12x12 pixels")],
-)
-def test_what_cannot_start_from_patches_is_one_line(options, said):
-    with pytest.raises(InputError, match=said):
-        tiny.method(encoder__start="patches", **options)

@@ -13,7 +13,6 @@ from test_structural_step import assert_alike
 
 from sao.errors import InputError
 from sao.methods.self_conditioned import SelfConditioned
-from sao.training import checkpoint
 
 BATCH, SHAPE, K = 6, (1, 8, 8), 3
 
@@ -21,9 +20,7 @@ BATCH, SHAPE, K = 6, (1, 8, 8), 3
 def built(**options) -> SelfConditioned:
     small = {"width": 4, "latent_size": 3, "embedding_size": 2, "clusters": K, "clustered": 20, "recluster_every": 2}
     players = {"discriminator_optimiser": generative.DISCRIMINATOR, "generator_optimiser": generative.GENERATOR}
-    method = generative.built(SHAPE, 40, BATCH, name="self_conditioned", **{**small, **players, **options})
-    assert isinstance(method, SelfConditioned)
-    return method
+    return generative.built(SelfConditioned, SHAPE, 40, BATCH, name="self_conditioned", **{**small, **players, **options})
 
 
 new_method = partial(tiny.method_of, SelfConditioned, method="self_conditioned")
@@ -111,16 +108,7 @@ def test_between_two_clusterings_the_copy_stands_still():
 @pytest.mark.parametrize("stopped", [3, 4, 6])
 def test_a_run_that_was_stopped_clusters_as_the_whole_run(stopped, tmp_path):
     """Just before a clustering, at it and after it."""
-    whole = new_method()
-    tiny.make_steps(whole, 0, 10)
-    part = new_method()
-    tiny.make_steps(part, 0, stopped)
-    checkpoint.save(tmp_path, part, stopped, keep=1)
-    restored = new_method()
-    assert checkpoint.load_latest(tmp_path, restored, report=print) == stopped
-    tiny.make_steps(restored, stopped, 10)
-    after = whole.state_dict()
-    assert [name for name, value in restored.state_dict().items() if not torch.equal(value, after[name])] == []
+    generative.assert_resumed_is_equal(tmp_path, new_method, stopped, 10)
 
 
 def test_a_cluster_that_starved_is_filled_again():
@@ -173,15 +161,7 @@ def test_it_learns_a_little_on_digits():
     """Samples come nearer to the digits in the mean image and in the deviation of the pixels, and clusters stay apart."""
     rates = {f"method__{player}_optimiser__learning_rate": 2e-3 for player in ("discriminator", "generator")}
     method = new_method(train__batch=32, method__width=8, method__recluster_every=40, **rates)
-    real = tiny.dataset().train.inputs(slice(None))
-    latents = torch.randn(200, *method.latent_shape, generator=torch.Generator().manual_seed(0))
-
-    def distance() -> float:
-        drawn = method.decode(latents)
-        moments = [(f(drawn) - f(real)).norm() for f in (lambda x: x.mean(0), lambda x: x.std(0))]
-        return float(sum(moments))
-
-    before = distance()
+    before = generative.distance_to_digits(method, deviations=True)
     scalars = tiny.make_steps(method, 0, 80, size=32)
-    assert distance() < 0.6 * before
+    assert generative.distance_to_digits(method, deviations=True) < 0.6 * before
     assert scalars[-1]["discriminator/spread"] > 0.1

@@ -14,10 +14,6 @@ def discriminator(channels: int = 3, width: int = 256) -> Discriminator:
     return Discriminator(BigGANEncoder(channels, width), ScoreHead(width))
 
 
-def test_it_has_the_size_that_the_paper_gives():
-    assert sum(p.numel() for p in discriminator().parameters()) == pytest.approx(4.2e6, rel=0.01)
-
-
 @pytest.mark.parametrize("size", [8, 16, 17, 32])
 def test_features_are_sums_and_the_score_is_linear_in_them(size):
     network = discriminator(channels=1, width=12).eval()
@@ -29,25 +25,6 @@ def test_features_are_sums_and_the_score_is_linear_in_them(size):
     torch.testing.assert_close(network.features(images), features)
     at_zero = network.head(torch.zeros_like(features))
     torch.testing.assert_close(network.head(3 * features) - at_zero, 3 * (scores - at_zero))
-
-
-def test_every_layer_has_spectral_norm_one():
-    network = discriminator(width=8)
-    for _ in range(60):  # each pass in training makes one power iteration
-        network(torch.randn(2, 3, 8, 8))
-    network.eval()
-    layers = [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
-    assert len(layers) == 11
-    for layer in layers:
-        norm = torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2)
-        assert float(norm) == pytest.approx(1, abs=0.02)
-
-
-def test_samples_do_not_interact():
-    network, images = discriminator(width=4).eval(), torch.randn(3, 3, 8, 8).requires_grad_()
-    (gradient,) = torch.autograd.grad(network(images)[1][1].sum(), images)
-    assert gradient[1].abs().sum() > 0
-    assert (gradient[[0, 2]] == 0).all()
 
 
 def test_the_pooled_shortcut_is_the_convolved_one_pooled():

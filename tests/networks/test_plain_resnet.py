@@ -15,17 +15,15 @@ def pair(large: bool) -> tuple[PlainResNet, nn.Module]:
     import_torchvision()
     from torchvision.models import resnet18
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        theirs, ours = resnet18(), PlainResNet(large=large).double()
-        if not large:
-            theirs.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
-            theirs.maxpool = nn.Identity()  # pyright: ignore[reportAttributeAccessIssue]
-        theirs.fc = nn.Identity()  # pyright: ignore[reportAttributeAccessIssue]
-        theirs.double()
-        with torch.no_grad():
-            for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-                mine.copy_(other.add_(0.01 * torch.randn_like(other)))
+    theirs, ours = resnet18(), PlainResNet(large=large).double()
+    if not large:
+        theirs.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        theirs.maxpool = nn.Identity()  # pyright: ignore[reportAttributeAccessIssue]
+    theirs.fc = nn.Identity()  # pyright: ignore[reportAttributeAccessIssue]
+    theirs.double()
+    with torch.no_grad():
+        for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            mine.copy_(other.add_(0.01 * torch.randn_like(other)))
     return ours, theirs
 
 
@@ -42,13 +40,8 @@ def test_features_gradients_and_statistics_are_those_of_torchvision(large, size)
         gradients = [inputs.grad, *(p.grad for p in network.parameters())]
         statistics = [value for name, value in network.named_buffers() if "running_" in name]
         results.append([features, evaluated, *gradients, *statistics])
-    for found, expected in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(*results, rtol=1e-8, atol=1e-9)
     assert ours.feature_size == features.shape[1] == 512
-
-
-def test_it_has_as_many_parameters_as_torchvisions_without_its_classifier():
-    assert sum(p.numel() for p in PlainResNet(large=True).parameters()) == 11_689_512 - 512 * 1000 - 1000
 
 
 @pytest.mark.parametrize(("large", "smallest"), [(False, 8), (True, 32)])
@@ -57,9 +50,3 @@ def test_images_down_to_the_reduction_are_taken(large, smallest):
     assert network(torch.randn(2, 1, smallest, smallest)).shape == (2, 8)
     with pytest.raises(ValueError, match=rf"^images .* at least {smallest}"):
         network(torch.randn(2, 1, smallest, smallest - 1))
-
-
-@pytest.mark.parametrize(("change", "name"), [({"widths": (8, 8)}, "widths"), ({"blocks": (1, 1, 1, 0)}, "blocks")])
-def test_wrong_options_are_named(change, name):
-    with pytest.raises(ValueError, match=name):
-        PlainResNet(**change)

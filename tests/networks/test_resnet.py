@@ -2,11 +2,11 @@ import math
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from sao.core.jacobian import jacobian_norm
-from sao.networks import Discriminator, EmbeddingHead, PlainResNet, ResNet, resnet_stages
+from sao.networks import PlainResNet, ResNet, resnet_stages
 from sao.networks.layers import GroupNorm
 from sao.networks.resnet import Block
 from sao.networks.spectral import normalise_spectrally
@@ -20,23 +20,12 @@ def narrow(size: int, channels: int = 3, spectral: bool = False) -> ResNet:
     return network
 
 
-def parameters(network: nn.Module) -> int:
-    return sum(p.numel() for p in network.parameters())
-
-
 def last_map(network: ResNet, size: int, channels: int = 3) -> torch.Size:
     shapes = []
     network.stages.register_forward_hook(lambda module, inputs, outputs: shapes.append(outputs.shape))
     with torch.no_grad():
         network(torch.zeros(1, channels, size, size))
     return shapes[0]
-
-
-def test_the_papers_network_has_eleven_and_a_half_million_parameters():
-    encoder, head = ResNet(), EmbeddingHead(512, 128)
-    assert parameters(Discriminator(encoder, head)) == pytest.approx(11.5e6, rel=0.01)
-    assert encoder.feature_size == 512
-    assert last_map(encoder, 32) == (1, 512, 4, 4)
 
 
 def test_the_papers_network_for_128_pixels_reduces_32_times():
@@ -51,6 +40,8 @@ def test_the_papers_network_for_128_pixels_reduces_32_times():
 def test_the_papers_network_is_built_as_the_paper_says():
     """Average pools instead of strides, no max-pool, no first norm, 16 channels a group, ELU, no bias beside a norm."""
     network = ResNet()
+    assert network.feature_size == 512
+    assert last_map(network, 32) == (1, 512, 4, 4)
     convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
     norms = [m for m in network.modules() if isinstance(m, nn.GroupNorm)]
     kinds = {type(m) for m in network.modules()}
@@ -66,9 +57,7 @@ def test_the_papers_network_is_built_as_the_paper_says():
 
 @pytest.mark.parametrize(("inputs", "outputs", "downsample"), [(3, 4, True), (4, 4, True), (4, 4, False), (3, 4, False)])
 def test_block_is_pool_conv_elu_conv_norm_plus_shortcut(inputs, outputs, downsample):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        block, x = Block(inputs, outputs, downsample).double(), torch.randn(2, inputs, 6, 6, dtype=torch.float64)
+    block, x = Block(inputs, outputs, downsample).double(), torch.randn(2, inputs, 6, 6, dtype=torch.float64)
     pooled = F.avg_pool2d(x, 2) if downsample else x
     residual = F.conv2d(pooled, block.first.weight, padding=1)
     residual = F.group_norm(F.conv2d(F.elu(residual), block.second.weight, padding=1), 1)
@@ -93,34 +82,6 @@ def test_any_size_and_channel_count(size, channels):
 
 
 @pytest.mark.parametrize("spectral", [False, True])
-def test_samples_never_interact(spectral):
-    """In the paper's way of training too: nothing differs between training and evaluation mode."""
-    network = narrow(16, spectral=spectral).double().eval()
-    images = torch.randn(3, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    features = network(images.requires_grad_())
-    (gradient,) = torch.autograd.grad(features[1].square().sum(), images)
-    assert gradient[1].abs().sum() > 0
-    assert (gradient[[0, 2]] == 0).all()
-    torch.testing.assert_close(network(images[1:2]), features[1:2])
-    if not spectral:
-        torch.testing.assert_close(network.train()(images), features)
-
-
-def test_spectral_normalisation_holds_every_weight_at_norm_one():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        network = narrow(8, spectral=True)
-        for _ in range(60):
-            network(torch.zeros(1, 3, 8, 8))
-    layers = [m for m in network.eval().modules() if isinstance(m, nn.Conv2d | nn.Linear)]
-    assert len(layers) == 1 + 4 * 2 + 3
-    for layer in layers:
-        assert torch.linalg.matrix_norm(layer.weight.flatten(1), ord=2).item() == pytest.approx(1, rel=0.01)
-    plain = torch.linalg.matrix_norm(narrow(8).stem.weight.flatten(1), ord=2)
-    assert abs(plain.item() - 1) > 0.05
-
-
-@pytest.mark.parametrize("spectral", [False, True])
 def test_the_jacobian_norm_has_a_gradient_in_every_weight(spectral):
     network = narrow(8, spectral=spectral)
     norms = jacobian_norm(network, torch.rand(2, 3, 8, 8), generator=torch.Generator().manual_seed(0))
@@ -141,29 +102,6 @@ def test_widths_of_ones_own_choose_the_depth():
     widths, downsample = resnet_stages(32, [16, 32])
     assert (widths, downsample) == ([16, 32], [False, True])
     assert resnet_stages(8)[1] == [False, True, True, False]
-
-
-@pytest.mark.parametrize(
-    "images",
-    [
-        torch.zeros(2, 1, 16, 16),
-        torch.zeros(0, 3, 16, 16),
-        torch.zeros(3, 16, 16),
-        torch.zeros(2, 3, 16, 7),
-        torch.zeros(2, 3, 4, 16),
-    ],
-)
-def test_wrong_images_are_named(images: Tensor):
-    with pytest.raises(ValueError, match=r"^images "):
-        narrow(16)(images)
-
-
-@pytest.mark.parametrize(
-    ("change", "name"), [({"widths": (8, 8)}, "widths"), ({"blocks": (1, 1, 1, 0)}, "blocks"), ({"channels": 0}, "channels")]
-)
-def test_wrong_options_are_named(change, name):
-    with pytest.raises(ValueError, match=name):
-        ResNet(**change)
 
 
 @pytest.mark.parametrize("network", [ResNet, PlainResNet])

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from examples import NETWORKS
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
@@ -56,7 +57,35 @@ def test_two_passes_of_one_step_keep_their_own_graphs():
 
 
 def test_a_fresh_layer_has_spectral_norm_one():
-    torch.manual_seed(0)
     layer = nn.Conv2d(8, 16, 3)
     normalise_spectrally(layer)
     assert torch.linalg.matrix_norm(matrix(layer.weight.detach()), ord=2).item() == pytest.approx(1, abs=0.05)
+
+
+def norms_of_layers(network: nn.Module, *inputs: torch.Tensor) -> list[float]:
+    """The norms of all weights, each of which a pass in training brings nearer to the one that it is held at."""
+    for _ in range(200):
+        network.train()(*inputs)
+    layers = [module for module in network.eval().modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+    return [float(torch.linalg.matrix_norm(layer.weight.detach().flatten(1), ord=2)) for layer in layers]
+
+
+# Layers: of the generators the condition, the first and the last, and those of blocks and of the gains and biases of norms.
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("resnet, spectral", 1 + 3 * 2 + 2 + 2),
+        ("biggan", 11),
+        ("vectors, spectral", 1 + 2 * 2 + 2),
+        ("generator", 3 + 2 * (4 + 4 * 2)),
+        ("generator of vectors", 2 + 2 * 3),
+    ],
+)
+def test_every_weight_is_held_at_norm_one(name, layers):
+    norms = norms_of_layers(NETWORKS[name].network(), NETWORKS[name].batch())
+    assert len(norms) == layers
+    assert norms == pytest.approx([1] * layers, rel=0.01)
+
+
+def test_without_it_weights_have_other_norms():
+    assert norms_of_layers(NETWORKS["resnet"].network(), NETWORKS["resnet"].batch())[0] != pytest.approx(1, abs=0.05)

@@ -22,10 +22,6 @@ from sao.networks.stylegan2 import (
 TAPS = np.outer([1, 3, 3, 1], [1, 3, 3, 1]) / 64
 
 
-def count(network: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in network.parameters())
-
-
 def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
@@ -53,8 +49,6 @@ def lrelu(x: Tensor) -> Tensor:
 
 def test_the_defaults_are_the_authors_networks():
     generator, discriminator = StyleGenerator(), StyleDiscriminator()
-    assert count(generator) == 19_947_539
-    assert count(discriminator) == 20_720_641
     assert discriminator.feature_size == 512
     assert generator.noise_size == 16 + 2 * (64 + 256 + 1024)
 
@@ -153,7 +147,6 @@ def test_a_convolution_that_doubles_spreads_first_and_filters_last():
 
 
 def test_weights_are_scaled_when_they_are_used():
-    torch.manual_seed(0)
     plain, slow = EqualLinear(400, 300, bias=1.0).double(), EqualLinear(400, 300, bias=1.0, rate=0.01).double()
     x = normal(7, 400)
     torch.testing.assert_close(plain(x), x @ plain.weight.T / 20 + 1)
@@ -172,7 +165,6 @@ def test_the_activation_keeps_its_gain():
 
 
 def generator() -> StyleGenerator:
-    torch.manual_seed(3)
     network = StyleGenerator(16, 2, 4, 5, mapping_layers=2).double()
     with torch.no_grad():
         for parameter in network.parameters():
@@ -229,7 +221,6 @@ def test_the_deviation_of_a_group_is_the_mean_of_its_deviations(batch, group, gr
 
 
 def test_the_discriminator_is_its_layers():
-    torch.manual_seed(5)
     network = StyleDiscriminator(8, 2, 4, group=2).double()
     images = normal(4, 2, 8, 8)
     x = network.convolutions(network.first(images))
@@ -243,7 +234,6 @@ def test_the_discriminator_is_its_layers():
 
 
 def test_scores_see_the_batch_and_features_do_not():
-    torch.manual_seed(5)
     network, images = StyleDiscriminator(8, 1, 4, group=4).double(), normal(4, 1, 8, 8)
     torch.testing.assert_close(network.features(images)[:2], network.features(images[:2]))
     assert not torch.allclose(network(images, 4)[1][:2], network(images[:2], 2)[1])

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from sao.core import distributed
 from sao.networks.cpu import Once, layout_of
+from sao.networks.cpu.convolution import gradients
 from sao.networks.moments import combined, moments, normalised, spread, update_running
 
 # Values of the largest tensor of a chunk: 16 MB in float32. Larger chunks were no faster, and they fragment memory more.
@@ -183,7 +184,4 @@ def _shape_of_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _of_convolution(gradient: Tensor, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
-    padding, wanted = [weight.shape[-1] // 2] * 2, [True, True, True]
-    return torch.ops.aten.convolution_backward(
-        gradient, x, weight, bias.shape, [1, 1], padding, [1, 1], False, [0, 0], 1, wanted
-    )
+    return gradients(gradient, x, weight, [True, True, True], bias.shape)

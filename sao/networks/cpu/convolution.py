@@ -106,7 +106,7 @@ def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
     if weight.shape[-1] == 3 and weight.shape[1] <= FEW_CHANNELS:  # of the images themselves: the library's own is slower
         return F.conv2d(gradient, weight.flip(2, 3).transpose(0, 1), padding=1)
     like = gradient.new_empty(()).expand(len(gradient), weight.shape[1], *gradient.shape[2:])
-    return _library(gradient, like, weight, [True, False, False])[0]
+    return gradients(gradient, like, weight, [True, False, False])[0]
 
 
 def _weight_gradient(gradient: Tensor, x: Tensor, like: Tensor) -> Tensor:
@@ -116,12 +116,13 @@ def _weight_gradient(gradient: Tensor, x: Tensor, like: Tensor) -> Tensor:
     if _tiny(gradient, like):
         rows = _positions(gradient).T @ _patches(x)
         return rows.unflatten(1, (*like.shape[2:], -1)).permute(0, 3, 1, 2)
-    return _library(gradient, x, like, [False, True, False])[1]
+    return gradients(gradient, x, like, [False, True, False])[1]
 
 
-def _library(gradient: Tensor, x: Tensor, weight: Tensor, wanted: list[bool]):
+def gradients(gradient: Tensor, x: Tensor, weight: Tensor, wanted: list[bool], bias: torch.Size | None = None):
+    """The library's own, of those that are wanted of x, the weights and a bias of this shape."""
     padding = [weight.shape[-1] // 2] * 2
-    return torch.ops.aten.convolution_backward(gradient, x, weight, None, [1, 1], padding, [1, 1], False, [0, 0], 1, wanted)
+    return torch.ops.aten.convolution_backward(gradient, x, weight, bias, [1, 1], padding, [1, 1], False, [0, 0], 1, wanted)
 
 
 # --- at 2x2: every position sees every other, so the convolution is one matrix ------------------------------------------------

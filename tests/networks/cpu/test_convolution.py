@@ -18,7 +18,6 @@ def way(request, monkeypatch):
 
 
 def layer_and_images(kernel: int, layout: torch.memory_format, size: tuple[int, int] = (4, 3)) -> tuple[Convolution, Tensor]:
-    torch.manual_seed(0)
     layer = Convolution(3, 4, kernel).double().to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     images = torch.randn(2, 3, *size, dtype=torch.float64).contiguous(memory_format=layout)
     return layer, images.requires_grad_()

@@ -17,7 +17,6 @@ class GroupNorm(nn.GroupNorm):
 
 
 def pair(shape: tuple[int, ...], channels_last: bool) -> tuple[GroupNorm, nn.GroupNorm, torch.Tensor]:
-    torch.manual_seed(0)
     ours, theirs = GroupNorm(2, shape[1]).double(), nn.GroupNorm(2, shape[1]).double()
     nn.init.normal_(ours.weight)
     nn.init.normal_(ours.bias)
@@ -47,8 +46,7 @@ def test_values_and_gradients(shape, channels_last):
 @pytest.mark.parametrize(("shape", "channels_last"), SHAPES)
 def test_double_backward(shape, channels_last):
     ours, theirs, x = pair(shape, channels_last)
-    for mine, expected in zip(double_backward(ours, x), double_backward(theirs, x), strict=True):
-        torch.testing.assert_close(mine, expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(double_backward(ours, x), double_backward(theirs, x), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(("shape", "channels_last"), SHAPES)
