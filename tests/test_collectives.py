@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 
@@ -171,10 +172,7 @@ def test_batchnorm_of_a_group_is_torchs_of_the_whole_batch(group, path, conditio
         found = one_part(distributed.local_slice(BATCH), lambda x, given: layer(x, given if conditioned else None))
         return *found, [parameter.grad for parameter in layer.parameters()], layer.running_mean, layer.running_var
 
-    if path == "general":
-        with portable():
-            found = group.run(work)
-    else:
+    with portable() if path == "general" else nullcontext():
         found = group.run(work)
     outputs, inputs, parameters, means, variances = zip(*found, strict=True)
     torch.testing.assert_close(torch.cat(outputs), expected[0])
