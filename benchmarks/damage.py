@@ -64,12 +64,10 @@ def mutants(run: Path, count: int, seed: int) -> Iterator[Mutant]:
 def _damaged(content: bytes, damage: str, draws: random.Random) -> bytes | None:
     place = draws.randrange(len(content)) if content else 0
     match damage:
+        case "flipped" if content:
+            return content[:place] + bytes([content[place] ^ (1 << draws.randrange(8))]) + content[place + 1 :]
         case "flipped":
-            return (
-                content[:place] + bytes([content[place] ^ (1 << draws.randrange(8))]) + content[place + 1 :]
-                if content
-                else b"x"
-            )
+            return b"x"
         case "cut":
             return content[:place]
         case "inserted":

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import torch
 
-from sao.data.dataset import Images, Rows
+from sao.data.dataset import Images
 from sao.data.files.open import open_path
 from sao.evaluation.extractors import extractor
 from sao.evaluation.generation import frechet_in_features, kernel_distance
@@ -28,15 +28,12 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     network, start = extractor(), time.perf_counter()
     dataset = open_path(arguments.file).dataset
-    subsets = [_subset(part.pixels) for part in (dataset.train, dataset.test) if isinstance(part, Images)]
-    train, test = (network(images)[0] for images in subsets)
+    parts = [part.pixels for part in (dataset.train, dataset.test) if isinstance(part, Images)]
+    rows = [np.random.RandomState(2020).choice(len(pixels), 5000, replace=False) for pixels in parts]
+    train, test = (network(np.asarray(pixels[one]))[0] for pixels, one in zip(parts, rows, strict=True))
     found = frechet_in_features("inception", train, test, by_fidelity=True).value
     print(f"FID {found:.4f}, expected {EXPECTED:.4f}; KID {kernel_distance(train, test).value:.6f}")
     print(f"{time.perf_counter() - start:.0f} s, {arguments.threads} threads, {platform.processor() or platform.machine()}")
-
-
-def _subset(pixels: Rows) -> np.ndarray:
-    return np.asarray(pixels[np.random.RandomState(2020).choice(len(pixels), 5000, replace=False)])
 
 
 if __name__ == "__main__":

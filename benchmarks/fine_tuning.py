@@ -11,8 +11,8 @@ stands beside them. RUN must not have seen the test images of DATA.npz (x_train,
 import argparse
 import contextlib
 import copy
-import importlib.util
 import platform
+import runpy
 import tempfile
 import time
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 import sao
@@ -55,12 +55,7 @@ def steps_for(labels: int) -> int:
 def exported(model: Model, images: np.ndarray, folder: Path) -> nn.Module:
     """The encoder as plain torch, by the file that `sao export` writes."""
     write(folder, whole_encoder(model), images, "An encoder.")
-    spec = importlib.util.spec_from_file_location("exported", folder / "encoder.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.load()
+    return runpy.run_path(str(folder / "encoder.py"))["load"]()
 
 
 def trained(encoder: nn.Module, data: Labelled, classes: int, steps: int, rate: float, seed: int, bfloat16: bool) -> nn.Module:
@@ -86,13 +81,10 @@ def precision(bfloat16: bool) -> contextlib.AbstractContextManager:
 
 
 @torch.no_grad()
-def outputs(network: nn.Module, images: np.ndarray, bfloat16: bool) -> Tensor:
-    with precision(bfloat16):
-        return torch.cat([network(part).float() for part in torch.from_numpy(images).split(250)])
-
-
 def accuracy(network: nn.Module, data: Labelled, bfloat16: bool) -> float:
-    return float((outputs(network, data.images, bfloat16).argmax(1) == torch.from_numpy(data.labels)).float().mean())
+    with precision(bfloat16):
+        scores = torch.cat([network(part).float() for part in torch.from_numpy(data.images).split(250)])
+    return float((scores.argmax(1) == torch.from_numpy(data.labels)).float().mean())
 
 
 def balanced(labels: np.ndarray, count: int, seed: int) -> np.ndarray:

@@ -20,11 +20,8 @@ def series(preset: str) -> Iterator[tuple[str, str, dict[str, str]]]:
         config = load_preset(preset).model_dump()
         widths = [width // share for width in config["encoder"]["widths"] or (64, 128, 256, 512)]
         generator = config["method"]["generator"]["width"] // share
-        yield (
-            "width",
-            f"D {widths[-1]}, G {generator}",
-            {"encoder.widths": str(widths), "method.generator.width": str(generator)},
-        )
+        options = {"encoder.widths": str(widths), "method.generator.width": str(generator)}
+        yield "width", f"D {widths[-1]}, G {generator}", options
     for bank in (1024, 10240, 40960):
         yield "bank", str(bank), {"method.bank": str(bank)}
     for size in (16, 32, 64):

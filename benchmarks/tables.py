@@ -5,13 +5,14 @@ python benchmarks/tables.py [--seeds 3] [--only wine]
 
 import argparse
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn import datasets
 
 import sao
-from sao.data.dataset import Samples, Vectors
+from sao.data.dataset import Samples
 from sao.data.split import held_out_rows
 from sao.evaluation import Features, Verdict, judge
 from sao.evaluation.extract import extract, raw_inputs
@@ -42,28 +43,18 @@ def judged_table(name: str, seed: int) -> Verdict:
     print(f"{name}, seed {seed}: {estimator.n_steps_} steps in {time.monotonic() - started:.0f} s", flush=True)
     for note in estimator.notes_ if seed == 0 else []:
         print(note)
-    parts = [Vectors(_rows(estimator.model_, values[rows]), labels[rows]) for rows in (train, test)]
-    return judged(estimator.model_, estimator.model_.method, *parts, seed=seed, components=max(2, values.shape[1] // 2))
+    parts = [replace(estimator.model_.samples(values[rows]), labels=labels[rows]) for rows in (train, test)]
+    return judged(estimator.model_, *parts, seed=seed, components=max(2, values.shape[1] // 2))
 
 
-def _rows(model: Model, values: np.ndarray) -> np.ndarray:
-    samples = model.samples(values)
-    assert isinstance(samples, Vectors)
-    return samples.rows
-
-
-def judged(model: Model, learnt: Method, train: Samples, test: Samples, seed: int, components: int | None) -> Verdict:
-    untrained = model.config.build_method(model.facts.shape, model.facts.samples, model.facts.classes).to(model.device).eval()
-
+def judged(model: Model, train: Samples, test: Samples, seed: int, components: int) -> Verdict:
     def features(method: Method) -> tuple[np.ndarray, np.ndarray]:
         return extract(method.features, train, model.device), extract(method.features, test, model.device)
 
-    train_features, test_features = (
-        Features(values, part.labels, {"split": split})
-        for values, part, split in zip(features(learnt), (train, test), ("train", "test"), strict=True)
-    )
+    named = zip(features(model.method), (train, test), ("train", "test"), strict=True)
+    learnt, scored = (Features(values, part.labels, {"split": split}) for values, part, split in named)
     raw = raw_inputs(train), raw_inputs(test)
-    return judge(train_features, test_features, raw, features(untrained), seed=seed, components=components)
+    return judge(learnt, scored, raw, features(model.untrained()), seed=seed, components=components)
 
 
 def report(name: str, verdicts: list[Verdict]) -> None:

@@ -28,6 +28,11 @@ from sao.runtime import launch as processes
 from sao.training import checkpoint
 from sao.training.loop import new_method
 
+
+def _method(**options: Any) -> dict[str, Any]:
+    return {f"method__{name}": value for name, value in options.items()}
+
+
 _VECTORS = {"data__source": "spirals", "encoder": "perceptron", "encoder__width": 8}
 _VIEWS = {"method__view__flip": "true", "method__view__crop": 0.5}
 CASES: dict[str, dict[str, Any]] = {
@@ -54,31 +59,15 @@ CASES: dict[str, dict[str, Any]] = {
     "dino": {"method": "dino", **_VIEWS, "method__momentum": 0.9, "method__frozen_epochs": 0.05},
     "frames": {"method": "supervised", "method__augmentation__flip": "true"},  # crops of whole pictures
     # One pass in which G has a gradient of its own, and in every other step one that it shares with D.
-    "one-pass": {
-        "method__one_pass": "true",
-        "method__smooth_every": 2,
-        "method__norm_weight": 0,
-        "method__augmentation__flip": "true",
-        "method__augment_generated": "true",
-    },
+    "one-pass": _method(one_pass="true", smooth_every=2, norm_weight=0, augmentation__flip="true", augment_generated="true"),
     # Two processes have 16 and 18 rows of [real; fake].
-    "one-pass-parts": {
-        "method__one_pass": "true",
-        "method__smooth_every": 2,
-        "method__micro_batch": 10,
-        "method__keys_from": "own",
-    },
-    "micro-batches": {"method__micro_batch": 10},
-    "norms-of-some": {"method__smooth_one_in": 3, "method__micro_batch": 10},  # two processes have 3 norms of each half
-    "norms-of-some-one-pass": {"method__smooth_one_in": 7, "method__one_pass": "true", "method__norm_weight": 0},
+    "one-pass-parts": _method(one_pass="true", smooth_every=2, micro_batch=10, keys_from="own"),
+    "micro-batches": _method(micro_batch=10),
+    "norms-of-some": _method(smooth_one_in=3, micro_batch=10),  # two processes have 3 norms of each half
+    "norms-of-some-one-pass": _method(smooth_one_in=7, one_pass="true", norm_weight=0),
     "local": {
-        "method__local_weight": 0.5,
-        "method__local_cluster_weight": 0.7,
-        "method__local_size": 4,
-        "method__cluster_warmup": 6,
-        "method__smooth_every": 2,
-        "method__lazy": "true",
-        "method__micro_batch": 10,
+        **_method(local_weight=0.5, local_cluster_weight=0.7, local_size=4, cluster_warmup=6, smooth_every=2, lazy="true"),
+        **_method(micro_batch=10),
         "encoder__start": "patches",
     },
 }
@@ -163,36 +152,21 @@ def commands(folders: list[str], lists: list[tuple[int, list[str]]]) -> int:
     return 0
 
 
-def dying_command(rank: int, call: int, *words: str) -> int:
-    """A command in which the step method of one rank is killed the n-th time it is called."""
-    return _disturbed(rank, call, lambda method: os.kill(os.getpid(), signal.SIGKILL), words)
+def _happens(event: str, method: Method) -> None:
+    match event:
+        case "dying":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stopping":  # to answer, as when its machine has lost the network
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "differing":  # by the smallest possible error in one weight
+            weight = next(method.parameters()).data.view(-1)
+            weight[0] = weight[0].nextafter(torch.tensor(2.0))
+        case "diverging":
+            raise FloatingPointError("function returned NaN or inf")
 
 
-def stopping_command(rank: int, call: int, *words: str) -> int:
-    """A command in which one rank stops to answer, as when its machine has lost the network."""
-    return _disturbed(rank, call, lambda method: os.kill(os.getpid(), signal.SIGSTOP), words)
-
-
-def differing_command(rank: int, call: int, *words: str) -> int:
-    """A command in which the smallest possible error creeps into one weight of one rank."""
-
-    def nudge(method: Method) -> None:
-        weight = next(method.parameters()).data.view(-1)
-        weight[0] = weight[0].nextafter(torch.tensor(2.0))
-
-    return _disturbed(rank, call, nudge, words)
-
-
-def diverging_command(rank: int, call: int, *words: str) -> int:
-    """A command in which one rank alone meets a number that is not finite."""
-
-    def fail(method: Method) -> None:
-        raise FloatingPointError("function returned NaN or inf")
-
-    return _disturbed(rank, call, fail, words)
-
-
-def _disturbed(rank: int, call: int, event: Callable[[Method], None], words: tuple[str, ...]) -> int:
+def disturbed_command(event: str, rank: int, call: int, *words: str) -> int:
+    """A command in which something happens to one rank alone the n-th time its step method is called."""
     from sao.methods.structural import Structural
 
     step, calls = Structural.step, 0
@@ -201,7 +175,7 @@ def _disturbed(rank: int, call: int, event: Callable[[Method], None], words: tup
         nonlocal calls
         calls += 1
         if calls == call and distributed.rank() == rank:
-            event(self)
+            _happens(event, self)
         return step(self, *args)
 
     setattr(Structural, "step", disturbed)  # noqa: B010 (this process is made for one command)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,11 +32,14 @@ def small(**changes: str) -> Config:
     return load_preset("digits", SMALL | {name.replace("__", "."): value for name, value in changes.items()})
 
 
+FASTEST, PEAK_MEMORY = measure._fastest, measure.peak_memory
+
+
 @pytest.fixture(autouse=True)
-def short_ceiling(monkeypatch):
-    """What the processor can do is no matter here, and looking for it took longer than all the rest."""
-    fastest = measure._fastest
-    monkeypatch.setattr(measure, "_fastest", lambda function, seconds: fastest(function, 0.01))
+def quickly(monkeypatch):
+    """What the processor can do is no matter here, and looking for it took longer than all the rest; as did other processes."""
+    monkeypatch.setattr(measure, "_fastest", lambda function, seconds: FASTEST(function, 0.01))
+    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
 
 
 @pytest.fixture
@@ -87,10 +91,15 @@ def bench(*more: str) -> list[str]:
     return ["bench", "digits", "--steps", "1", *[word for name, value in SMALL.items() for word in (f"--{name}", value)], *more]
 
 
+def measured(capsys, *more: str) -> dict[str, Any]:
+    assert main(bench("--json", *more)) == 0
+    return json.loads(capsys.readouterr().out)
+
+
 def test_the_command_measures_everything_in_one_run(monkeypatch, capsys):
     monkeypatch.setattr(measure, "_gemm_rate", lambda seconds: 1e15)  # a ceiling that no convolution here reaches
-    assert main(bench("--json", "--batch", "10")) == 0
-    found = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr(measure, "peak_memory", PEAK_MEMORY)
+    found = measured(capsys, "--batch", "10")
     assert (found["batch"], found["steps"], found["processor"]) == (10, 1, processor_name())
     assert found["images_per_second"] == pytest.approx(10 / found["seconds"]["median"])
     assert found["times_as_fast_as_literal"] == found["literal"]["seconds"]["median"] / found["seconds"]["median"]
@@ -105,17 +114,14 @@ def test_the_command_measures_everything_in_one_run(monkeypatch, capsys):
 def test_what_compiling_gains_is_measured_in_turns(monkeypatch, capsys):
     monkeypatch.setattr(device, "_compiles", lambda where: None)
     monkeypatch.setattr(precision.Compiled, "__call__", lambda self, function: function)
-    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
     assert main(bench("--no-literal", "--train.compile", "true")) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("uncompiled")]
     assert re.fullmatch(r"uncompiled +[\d.]+ s: the compiled step is [\d.]+ times as fast; the first one took \d+ s", line)
 
 
 @pytest.mark.slow
-def test_the_size_of_the_images_can_be_chosen(monkeypatch, capsys):
-    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
-    assert main(bench("--no-literal", "--json", "--data.size", "12")) == 0
-    assert "conv3x3 16>32 6x6 nhwc" in json.loads(capsys.readouterr().out)["ceiling_gflops"]
+def test_the_size_of_the_images_can_be_chosen(capsys):
+    assert "conv3x3 16>32 6x6 nhwc" in measured(capsys, "--no-literal", "--data.size", "12")["ceiling_gflops"]
 
 
 def test_a_step_that_does_more_than_others_counts_with_its_share(monkeypatch):
@@ -138,27 +144,20 @@ def test_a_step_that_does_more_than_others_counts_with_its_share(monkeypatch):
 
 @pytest.mark.slow
 def test_the_arithmetic_of_a_step_that_does_more_than_others_counts_with_its_share(monkeypatch, capsys):
-    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
     monkeypatch.setattr(measure, "ceiling", lambda *arguments: {"gemm": 1.0})
 
-    def arithmetic(*options: str) -> float:
-        assert main(bench("--json", "--no-literal", *options)) == 0
-        return json.loads(capsys.readouterr().out)["tflop"]
-
-    always, never = arithmetic(), arithmetic("--method.smoothness_weight", "0")
-    assert arithmetic("--method.smooth_every", "4") == pytest.approx(never + (always - never) / 4)
+    options = ((), ("--method.smoothness_weight", "0"), ("--method.smooth_every", "4"))
+    always, never, shared = (measured(capsys, "--no-literal", *more)["tflop"] for more in options)
+    assert shared == pytest.approx(never + (always - never) / 4)
 
 
-def test_where_there_is_no_literal_step_that_is_said(monkeypatch, capsys):
-    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
-    assert main(bench("--json", "--method.power_steps", "2")) == 0
-    assert json.loads(capsys.readouterr().out)["literal"] is None
+def test_where_there_is_no_literal_step_that_is_said(capsys):
+    assert measured(capsys, "--method.power_steps", "2")["literal"] is None
     assert main(bench("--method.smoothness_weight", "0")) == 0
     assert "literal      none: it is there for structural with a penalty" in capsys.readouterr().out
 
 
-def test_a_shorter_step_is_measured_against_the_whole_one_and_says_by_what(monkeypatch, capsys):
-    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
+def test_a_shorter_step_is_measured_against_the_whole_one_and_says_by_what(capsys):
     assert main(bench("--method.smooth_every", "2", "--method.one_pass", "true", "--method.keys_from", "own")) == 0
     said = "the literal step is the paper's; ours is shorter by one_pass true, smooth_every 2, keys_from own"
     assert said in capsys.readouterr().out
@@ -167,19 +166,16 @@ def test_a_shorter_step_is_measured_against_the_whole_one_and_says_by_what(monke
 
 
 @pytest.mark.slow
-def test_another_preset_is_timed_on_the_same_shape(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
+def test_another_preset_is_timed_on_the_same_shape(capsys, tmp_path):
     other = tmp_path / "wide.yaml"
     other.write_text("data: {source: cifar10}\nmethod: {name: simclr}\nencoder: {name: resnet, widths: [64], blocks: 2}\n")
-    assert main(bench("--no-literal", "--json", "--against", str(other), "--batch", "12")) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = measured(capsys, "--no-literal", "--against", str(other), "--batch", "12")
     assert found["other"]["images_per_second"] == pytest.approx(12 / found["other"]["seconds"]["median"])
     assert found["times_as_fast_as_other"] == pytest.approx(found["images_per_second"] / found["other"]["images_per_second"])
 
 
 @pytest.mark.slow
-def test_own_files_are_measured_with_what_is_chosen_for_them(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(measure, "peak_memory", lambda *arguments: 1.0)
+def test_own_files_are_measured_with_what_is_chosen_for_them(capsys, tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (300, 8, 8, 3), dtype=np.uint8))
     assert main(["bench", "--data", str(tmp_path / "x.npy"), "--steps", "1", "--json", "--train.batch", "16"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -187,21 +183,16 @@ def test_own_files_are_measured_with_what_is_chosen_for_them(monkeypatch, capsys
     assert any(name.startswith("conv3x3") for name in found["ceiling_gflops"])
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--steps", "0"], "--steps"),
-        (["--train.device", "cuda"], "processor"),
-        (["--train.precision", "bfloat16"], "float32"),
-        (["--method", "simclr"], "--method"),
-        (["--against", "nowhere"], "nowhere"),
-    ],
-)
+REFUSED = {"--steps 0": "--steps", "--train.device cuda": "processor", "--train.precision bfloat16": "float32"}
+REFUSED |= {"--method simclr": "--method", "--against nowhere": "nowhere"}
+
+
+@pytest.mark.parametrize(("more", "said"), REFUSED.items())
 def test_what_it_cannot_honour_is_refused(more, said, capsys):
-    assert said in tiny.refused(capsys, *bench(*more))
+    assert said in tiny.refused(capsys, *bench(*more.split()))
 
 
 def test_a_process_that_ends_is_one_line(monkeypatch):
     monkeypatch.setattr(measure.sys, "executable", "/bin/false")
     with pytest.raises(InputError, match="ended with code 1: it was killed; try a smaller --batch"):
-        measure.peak_memory(small(), (1, 8, 8), 100, "ours")
+        PEAK_MEMORY(small(), (1, 8, 8), 100, "ours")

@@ -33,7 +33,8 @@ def write_benchmark(table: Table, runs: Sequence[StudyRun], out: Path, command: 
     datasets = list(dict.fromkeys(run.data for run in runs))
     lines = [summarised(row, data, done) for data in datasets for row in table.rows]
     lines = [line for line in lines if line["seeds"]]
-    epochs = {run.name: found["minutes"].protocol["epochs"] for run, found in done if "epochs" in _protocol(found)}
+    minutes = {run.name: found["minutes"].protocol for run, found in done if "minutes" in found}
+    epochs = {name: protocol["epochs"] for name, protocol in minutes.items() if "epochs" in protocol}
     curve, facts = over_time([run for run, _ in done]), facts_of(table, command)
     published = [asdict(one) for one in PUBLISHED if one.data in datasets]
     content = {**facts, "notes": table.notes, "rows": lines, "published": published, "epochs": epochs, "over_time": curve}
@@ -52,10 +53,12 @@ def _rows(lines: list[dict[str, Any]], data: str) -> list[str]:
     headings = ["row", "seeds", *COLUMNS, "minutes", "published"]
     shown = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
     for line in lines:
-        judged = [_judged(line["metrics"], names) for names in COLUMNS.values()]
+        metrics = line["metrics"]
+        judged = [_judged(metrics, names) for names in COLUMNS.values()]
+        minutes = f"{metrics['minutes']['mean']:.1f}" if "minutes" in metrics else NOTHING
         elsewhere = published.pop(line["row"], None)
         said = NOTHING if elsewhere is None else f"{elsewhere.said} ({elsewhere.source})"
-        shown.append(f"| {' | '.join([line['title'], seeds_of(line), *judged, _minutes(line['metrics']), said])} |")
+        shown.append(f"| {' | '.join([line['title'], seeds_of(line), *judged, minutes, said])} |")
     others = [one for one in PUBLISHED if one.data == data and (one.row is None or one.row in published)]
     for one in others:
         empty = [NOTHING] * (len(headings) - 3)
@@ -71,10 +74,6 @@ def _judged(metrics: dict[str, Any], names: tuple[str, str, str]) -> str:
     return " / ".join([f"{first['mean']:.3f}{spread}", *(f"{other['mean']:.3f}" for other in others)])
 
 
-def _minutes(metrics: dict[str, Any]) -> str:
-    return f"{metrics['minutes']['mean']:.1f}" if "minutes" in metrics else NOTHING
-
-
 def _curve(title: str, points: list[dict[str, Any]]) -> list[str]:
     chosen = [points[int(place)] for place in np.unique(np.linspace(0, len(points) - 1, MOST_POINTS).round())]
     rows = [
@@ -84,18 +83,8 @@ def _curve(title: str, points: list[dict[str, Any]]) -> list[str]:
     ]
     lines = [f"| {heading} | {' | '.join(values)} |" for heading, values in rows]
     measured = "measured during training (mean of 5 starts, at most 5,000 test samples, mean over the seeds)"
-    return [
-        "",
-        f"{title[0].upper()}{title[1:]}, over time, {measured}:",
-        "",
-        lines[0],
-        "|" + "---|" * (len(chosen) + 1),
-        *lines[1:],
-    ]
-
-
-def _protocol(found: dict[str, Any]) -> dict[str, Any]:
-    return found["minutes"].protocol if "minutes" in found else {}
+    heading = f"{title[0].upper()}{title[1:]}, over time, {measured}:"
+    return ["", heading, "", lines[0], "|" + "---|" * (len(chosen) + 1), *lines[1:]]
 
 
 # --- how ours came about: k-means accuracy on held-out samples over the minutes of training -------------------------------

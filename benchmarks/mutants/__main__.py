@@ -8,7 +8,6 @@ import argparse
 import hashlib
 import json
 import math
-import shutil
 import sys
 import tempfile
 import time
@@ -54,11 +53,7 @@ ALSO = {
     "sao/methods/encoders.py": [GAN_STEP, CONTROLS, "tests/config/test_config.py"],
     "sao/methods/biggan.py": [GAN_STEP, CONTROLS],
     "sao/methods/hinge.py": [GAN_STEP],
-    "sao/methods/byol.py": VIEW_METHODS,
-    "sao/methods/dino.py": VIEW_METHODS,
-    "sao/methods/nnclr.py": VIEW_METHODS,
-    "sao/methods/swav.py": VIEW_METHODS,
-    "sao/methods/ddpm.py": ["tests/methods/test_ddpm.py"],
+    **{f"sao/methods/{name}.py": VIEW_METHODS for name in ("byol", "dino", "nnclr", "swav")},
     "sao/methods/base.py": [GAN_STEP, CONTROLS, "tests/methods/test_health.py", EVERY_METHOD],
     "sao/methods/self_conditioned.py": ["tests/methods/test_reclustering.py", EVERY_METHOD],
     "sao/methods/stylegan2.py": [EVERY_METHOD],
@@ -163,8 +158,6 @@ def _try_file(folder: Path, file: str, chosen: list[Mutant], until: float) -> No
         outcome = _try(folder, mutant, tests, known_tests, limits)
         trial.change(folder / file, original)
         _note(mutant, outcome, state)
-        for remains in ("runs", ".hypothesis"):
-            shutil.rmtree(folder / remains, ignore_errors=True)
 
 
 def _known_tests(folder: Path, file: str, tests: list[str]) -> dict[str, dict]:
@@ -209,9 +202,7 @@ def _note(mutant: Mutant, outcome: trial.Outcome, state: dict[str, str]) -> None
         "seconds": round(outcome.seconds, 1),
         **state,
     }
-    FOUND.parent.mkdir(exist_ok=True)
-    with FOUND.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+    trial.note(FOUND, row)
     print(f"{result:8} {outcome.seconds:5.1f} s  line {mutant.line}: {mutant.key}", flush=True)
 
 

@@ -4,6 +4,7 @@ import ast
 import copy
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 OPERATORS: dict[type, type] = {
@@ -31,6 +32,7 @@ OPERATORS: dict[type, type] = {
 }
 LEFT_OUT = {"detach", "square", "sqrt", "abs", "log", "exp", "clamp", "clamp_min", "clamp_max", "relu", "normalize", "clone"}
 RENAMED = {"mean": "sum", "sum": "mean", "min": "max", "max": "min", "argmin": "argmax", "argmax": "argmin", "zeros": "ones"}
+WIDTH = 120  # letters of a mutant that are shown
 MODULES = {"F", "torch", "np", "math"}
 NOT_DROPPED = {"device", "non_blocking", "stacklevel", "strict", "description"}  # not to be noticed on a CPU, or only text
 NOT_SWAPPED = {"min", "max", "minimum", "maximum", "equal", "isinstance", "getattr", "setattr"}
@@ -78,25 +80,18 @@ def mutants(file: str, source: bytes) -> list[Mutant]:
             whole = source[:start] + text.encode() + source[end:]
             mutant = Mutant(file, function, node.lineno, kind, *_shown(before, after), whole)
             repeat = seen[mutant.key] = seen.get(mutant.key, -1) + 1
-            if _readable(whole):
+            with suppress(SyntaxError):
+                ast.parse(whole)
                 found.append(replace(mutant, repeat=repeat))
     return found
 
 
-def _readable(source: bytes) -> bool:
-    try:
-        ast.parse(source)
-    except SyntaxError:
-        return False
-    return True
-
-
-def _shown(before: str, after: str, width: int = 120) -> tuple[str, str]:
+def _shown(before: str, after: str) -> tuple[str, str]:
     """Both in one line, from a little before the place where they differ."""
     before, after = " ".join(before.split()), " ".join(after.split())
     same = next((i for i, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), len(after))
-    start = max(0, min(same - width // 3, max(len(before), len(after)) - width))
-    return before[start : start + width], after[start : start + width]
+    start = max(0, min(same - WIDTH // 3, max(len(before), len(after)) - WIDTH))
+    return before[start : start + WIDTH], after[start : start + WIDTH]
 
 
 def _places(tree: ast.Module) -> Iterator[tuple[str, ast.expr | ast.stmt]]:

@@ -6,7 +6,6 @@ results/mutants-fresh.jsonl. What was noticed is not tried again; what was misse
 """
 
 import json
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -31,8 +30,7 @@ def try_all(root: Path, folder: Path, name: str, until: float) -> None:
 
 def _try(folder: Path, change: dict[str, Any], which: str, found: Path) -> None:
     row = {"id": change["id"], "by": which, **_outcome(folder, change, change[which])}
-    with found.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+    trial.note(found, row)
     print(f"{row['outcome']:8} {row['seconds']:5.1f} s  {row['id']}  {row['test']}", flush=True)
 
 
@@ -56,10 +54,7 @@ def _outcome(folder: Path, change: dict[str, Any], tests: list[str]) -> dict[str
 
 
 def _run(folder: Path, tests: list[str]) -> trial.Outcome:
-    outcome = trial.run(folder, tests, seconds=SECONDS, cpu_seconds=SECONDS)
-    for remains in ("runs", ".hypothesis"):
-        shutil.rmtree(folder / remains, ignore_errors=True)
-    return outcome
+    return trial.run(folder, tests, seconds=SECONDS, cpu_seconds=SECONDS)
 
 
 def _rows(found: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import json
 import os
 import resource
 import shutil
@@ -58,6 +59,13 @@ def change(path: Path, source: bytes) -> None:
         compiled.unlink()
 
 
+def note(file: Path, row: dict[str, Any]) -> None:
+    """One more line of JSON in a file of outcomes."""
+    file.parent.mkdir(exist_ok=True)
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
 def run(folder: Path, tests: list[str], seconds: float, cpu_seconds: float, plugins: tuple[Any, ...] = ()) -> Outcome:
     """These files of tests in the folder, until the first failure or the end of the time."""
     log = folder / "said.txt"
@@ -66,6 +74,8 @@ def run(folder: Path, tests: list[str], seconds: float, cpu_seconds: float, plug
     if pid == 0:
         _become_pytest(folder, tests, log, max(1, int(cpu_seconds)), plugins)
     status, usage, timed_out = _wait(pid, started + seconds)
+    for remains in ("runs", ".hypothesis"):
+        shutil.rmtree(folder / remains, ignore_errors=True)
     said = log.read_text(errors="replace")
     failures = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     first = next((line.partition(" ")[2].partition(" - ")[0] for line in failures), "")

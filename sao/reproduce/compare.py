@@ -28,7 +28,8 @@ def comparison(
     """The table, and its runs in order; the supervised row is there only where there are labels."""
     name = Path(source).resolve().stem
     folder = Path(out or f"runs/compare-{name}")
-    table = Table("compare", "cpu", f"Comparison on {name}", _rows(), {name: PRESET}, (name,), NOTES)
+    every = [replace(r, changes={**r.changes, "encoder": "resnet"}) for r in (*two_view_methods(), ours(), *controls("cpu"))]
+    table = Table("compare", "cpu", f"Comparison on {name}", tuple(every), {name: PRESET}, (name,), NOTES)
     rows = chosen_rows(table, names)
     check_options(table, rows, options)
     runs = []
@@ -53,11 +54,6 @@ def comparison(
     if not runs:
         raise InputError(f"{source} has no labels, and nothing else is to be compared: choose other --rows")
     return table, sorted(runs, key=lambda run: rows.index(run.row))
-
-
-def _rows() -> tuple[Row, ...]:
-    rows = (*two_view_methods(), ours(), *controls("cpu"))
-    return tuple(replace(row, changes={**row.changes, "encoder": "resnet"}) for row in rows)
 
 
 def _config(row: Row, dataset: Dataset, fixed: Mapping[str, str], options: Mapping[str, str]) -> Config:

@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from sao.data.dataset import Dataset
 from sao.evaluation.evaluator import Plan, chosen_rows, measure, representations, weights_used
 from sao.evaluation.result import read_json
+from sao.reproduce.figure2 import save_both
 from sao.reproduce.figure2_measure import tsne, unit
 from sao.reproduce.pool import check_out
 from sao.runtime.files import write_text
@@ -27,7 +28,6 @@ SHOWN = 2000  # held-out samples
 PLAN = Plan(("svm", "kmeans"), unlabelled=("effective_rank",))
 NAMED = {"svm": "SVM", "kmeans": "k-means"}
 COLUMNS = 4
-DPI = 150
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,7 @@ def save(panels: Sequence[Panel], stem: Path) -> None:
     if len(known) == 1 and len(classes := next(iter(known))) <= 20:
         marks = [Line2D([], [], color=_colour(code), marker="o", linestyle="") for code in range(len(classes))]
         figure.legend(marks, classes, loc="outside lower center", ncols=min(10, len(classes)), fontsize=8)
-    for suffix in (".png", ".svg"):
-        # Without a date in it, the same runs draw the same bytes.
-        metadata = {"Date": None} if suffix == ".svg" else None
-        figure.savefig(stem.with_name(stem.name + suffix), dpi=DPI, metadata=metadata)
+    save_both(figure, stem)
 
 
 def _scatter(axes: Axes, shown: Panel) -> None:

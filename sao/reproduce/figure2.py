@@ -3,16 +3,16 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.quiver import Quiver
 
 from sao.config import Config, load_preset
 from sao.data.named import SPIRAL_BOX, spirals
@@ -62,14 +62,6 @@ def job(variant: str, seed: int, runs: Path, options: Mapping[str, str]) -> Job:
     if config.data.source != PRESET:
         raise InputError("figure2 is drawn from the spirals: leave --data.source out")
     return Job(variant, config, runs / f"{variant.replace(' ', '-')}-seed{seed}")
-
-
-def train_all(jobs: list[Job], processes: int) -> Iterator[tuple[Job, float]]:
-    """Train what is not trained yet, `processes` runs at a time; yields each job with its seconds, as they are done."""
-    waiting = [one for one in jobs if one.variant != UNTRAINED]
-    for one in waiting:
-        check_folder(one.folder, one.config)
-    yield from run_each(_seconds, waiting, processes)
 
 
 def trained(one: Job) -> Adversarial:
@@ -131,42 +123,36 @@ def _mean(values: list[float]) -> str:
 
 
 def reproduce(
-    out: Path,
-    seeds: Sequence[int],
-    controls: bool,
-    options: Mapping[str, str],
-    command: str,
-    processes: int = 1,
-    sizes: Sizes | None = None,
-) -> list[Row]:
+    out: Path, seeds: Sequence[int], controls: bool, options: Mapping[str, str], command: str, processes: int
+) -> None:
     """The figure of the first seed, and the numbers of every run; the control of panel (e) is always among them."""
-    started, sizes = time.monotonic(), sizes or Sizes()
+    started, sizes = time.monotonic(), Sizes()
     variants = list(CHANGES) if controls else [METHOD, WITHOUT_SMOOTHNESS]
     jobs = [job(variant, seed, out / "runs", options) for seed in seeds for variant in variants]
     check_out(out)
+    waiting = [one for one in jobs if one.variant != UNTRAINED]
+    for one in waiting:
+        check_folder(one.folder, one.config)
     seconds: dict[str, float] = {}
-    for done, spent in train_all(jobs, processes):
+    for done, spent in run_each(_seconds, waiting, processes):
         seconds[done.name] = spent
         print(f"trained {done.name} in {clock(spent)}", flush=True)
-    rows, drawn = [], None
-    for one in jobs:
-        learnt = measured(trained(one), one.config, spirals(seed=one.config.seed), sizes)
-        drawn = drawn or learnt  # the first is the method's own, of the first seed
-        rows.append(Row(one.variant, one.config.seed, seconds.get(one.name, 0.0), learnt.numbers))
-    assert drawn is not None
-    _write(out, rows, drawn, jobs[0], command, sizes)
+    learnt = [measured(trained(one), one.config, spirals(seed=one.config.seed), sizes) for one in jobs]
+    numbers = [found.numbers for found in learnt]
+    rows = [Row(job.variant, job.config.seed, seconds.get(job.name, 0.0), n) for job, n in zip(jobs, numbers, strict=True)]
+    _write(out, rows, learnt[0], jobs[0], command, sizes)  # the first is the method's own, of the first seed
     print(table(rows))
     print(f"{out / 'figure2.png'} and {out / 'figure2.json'}; {clock(time.monotonic() - started)} in all", flush=True)
-    return rows
 
 
 def _write(out: Path, rows: list[Row], drawn: Learnt, first: Job, command: str, sizes: Sizes) -> None:
     beside = next(row for row in rows if row.variant == WITHOUT_SMOOTHNESS).numbers["e"]["transport_cosine"]
-    save_figure(drawn, beside, out)
+    panels = drawn.numbers | {"e": drawn.numbers["e"] | {"transport_cosine_without_smoothness": beside}}
+    save_figure(replace(drawn, numbers=panels), out)
     content = {
         "command": command,
         "date": date.today().isoformat(),
-        "panels": drawn.numbers | {"e": drawn.numbers["e"] | {"transport_cosine_without_smoothness": beside}},
+        "panels": panels,
         "runs": [asdict(row) for row in rows],
         "sizes": asdict(sizes),
         "config": first.config.model_dump(mode="json"),
@@ -180,27 +166,17 @@ LIMIT = 1.12 * SPIRAL_BOX
 DPI = 150
 
 
-def save_figure(learnt: Learnt, without_smoothness: float | None, folder: Path) -> list[Path]:
-    """figure2.png and .svg, and a.png … f.svg; returns what was written."""
-    drawings: dict[str, Callable[[Axes], None]] = {
-        "a": lambda axes: _data(axes, learnt),
-        "b": lambda axes: _generated(axes, learnt),
-        "c": lambda axes: _embedding(axes, learnt),
-        "d": lambda axes: _palette(axes, learnt),
-        "e": lambda axes: _gradient(axes, learnt, without_smoothness),
-        "f": lambda axes: _updates(axes, learnt),
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, draw in drawings.items():
-        single = Figure(figsize=(5, 5.2), layout="constrained")
-        draw(single.subplots())
-        written += _save(single, folder / name)
+def save_figure(learnt: Learnt, folder: Path) -> None:
+    """figure2.png and .svg, and a.png … f.svg."""
     sheet = Figure(figsize=(15, 10.4), layout="constrained")
-    for axes, (name, draw) in zip(sheet.subplots(2, 3).flat, drawings.items(), strict=True):
-        draw(axes)
+    drawings = (_data, _generated, _embedding, _palette, _gradient, _updates)
+    for axes, name, draw in zip(sheet.subplots(2, 3).flat, "abcdef", drawings, strict=True):
+        single = Figure(figsize=(5, 5.2), layout="constrained")
+        draw(single.subplots(), learnt)
+        save_both(single, folder / name)
+        draw(axes, learnt)
         axes.text(0.01, 0.99, f"({name})", transform=axes.transAxes, va="top", fontsize=14, fontweight="bold")
-    return [*_save(sheet, folder / "figure2"), *written]
+    save_both(sheet, folder / "figure2")
 
 
 def palette(plane: np.ndarray) -> np.ndarray:
@@ -243,15 +219,14 @@ def _palette(axes: Axes, learnt: Learnt) -> None:
     _plane_of_data(axes, "place in the t-SNE as colour", note)
 
 
-def _gradient(axes: Axes, learnt: Learnt, without_smoothness: float | None) -> None:
+def _gradient(axes: Axes, learnt: Learnt) -> None:
     axes.scatter(*learnt.points.T, s=3, color="0.82", linewidths=0)
-    _arrows(axes, learnt.grid, unit(learnt.paths), color="#e08a3c", label="optimal transport")
-    _arrows(axes, learnt.grid, unit(learnt.pull), color="#2b4c8c", label="−∂L/∂x")
+    style: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1.5, "width": 0.003}
+    axes.quiver(*learnt.grid.T, *unit(learnt.paths).T, color="#e08a3c", label="optimal transport", **style)
+    axes.quiver(*learnt.grid.T, *unit(learnt.pull).T, color="#2b4c8c", label="−∂L/∂x", **style)
     axes.legend(loc="upper right", fontsize=8, framealpha=0.9)
-    note = f"mean cosine {learnt.numbers['e']['transport_cosine']:.3f}"
-    if without_smoothness is not None:
-        note += f"; without smoothness {without_smoothness:.3f}"
-    _plane_of_data(axes, "gradient and optimal transport", note)
+    ours, without = (learnt.numbers["e"][f"transport_cosine{which}"] for which in ("", "_without_smoothness"))
+    _plane_of_data(axes, "gradient and optimal transport", f"mean cosine {ours:.3f}; without smoothness {without:.3f}")
 
 
 def _updates(axes: Axes, learnt: Learnt) -> None:
@@ -265,12 +240,6 @@ def _updates(axes: Axes, learnt: Learnt) -> None:
     _plane_of_tsne(axes, "direction of one update", note)
 
 
-def _arrows(axes: Axes, places: np.ndarray, directions: np.ndarray, color: str, label: str) -> Quiver:
-    return axes.quiver(
-        *places.T, *directions.T, color=color, label=label, angles="xy", scale_units="xy", scale=1.5, width=0.003
-    )
-
-
 def _plane_of_data(axes: Axes, title: str, note: str) -> None:
     axes.set(xlim=(-LIMIT, LIMIT), ylim=(-LIMIT, LIMIT), xticks=[], yticks=[], aspect="equal")
     axes.set_title(f"{title}\n{note}", fontsize=10)
@@ -281,9 +250,7 @@ def _plane_of_tsne(axes: Axes, title: str, note: str) -> None:
     axes.set_title(f"{title}\n{note}", fontsize=10)
 
 
-def _save(figure: Figure, stem: Path) -> list[Path]:
-    paths = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
-    for path in paths:
-        # Without a date in it, the same run draws the same bytes.
-        figure.savefig(path, dpi=DPI, metadata={"Date": None} if path.suffix == ".svg" else None)
-    return paths
+def save_both(figure: Figure, stem: Path) -> None:
+    """STEM.png and STEM.svg; without a date in it, the same run draws the same bytes."""
+    for suffix, metadata in ((".png", None), (".svg", {"Date": None})):
+        figure.savefig(stem.with_name(stem.name + suffix), dpi=DPI, metadata=metadata)

@@ -20,6 +20,7 @@ from sao.methods.base import Batch, total
 from sao.methods.gan import Adversarial, Side
 
 Numbers = dict[str, dict[str, float]]  # panel → name → value
+Probed = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # inputs and labels of training, and of held-out points
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,11 @@ def measured(method: Adversarial, config: Config, dataset: Dataset, sizes: Sizes
     pull = pull_on_points(method, grid, targets, config.steps_for(len(dataset.train)))
     paths = transport_paths(grid, targets)
     updates = _mean_update(method, config, dataset, points, sizes.updates)
+    probed = _probe_parts(dataset, sizes)
     found: Numbers = {
-        "a": _of_data(dataset, sizes),
+        "a": {"data_share_on_arms": share_on_arms(probed[2]), "raw_linear_accuracy": linear_probe(*probed).value},
         "b": _of_samples(generated),
-        "c": _of_embeddings(method, dataset, sizes, scalar),
+        "c": _of_embeddings(method, probed, scalar),
         "d": _of_palette(plane, points, embeddings, arm, sizes.neighbours),
         "e": {"transport_cosine": float(cosines(pull, paths).mean())},
         "f": _of_updates(updates, points, arm, sizes.neighbours),
@@ -96,26 +98,18 @@ def _mean_update(method: Adversarial, config: Config, dataset: Dataset, points: 
     return np.mean(moved, axis=0)
 
 
-def _of_data(dataset: Dataset, sizes: Sizes) -> dict[str, float]:
-    train_x, train_y, test_x, test_y = _probe_parts(dataset, sizes)
-    return {
-        "data_share_on_arms": share_on_arms(test_x, SPIRAL_NOISE),
-        "raw_linear_accuracy": linear_probe(train_x, train_y, test_x, test_y).value,
-    }
-
-
 def _of_samples(generated: np.ndarray) -> dict[str, float]:
-    histogram = arm_histogram(generated, SPIRAL_NOISE)
+    histogram = arm_histogram(generated)
     return {
-        "share_on_arms": share_on_arms(generated, SPIRAL_NOISE),
+        "share_on_arms": share_on_arms(generated),
         "bins_hit": int((histogram > 0).sum()),
         "bins": histogram.size,
         "emptiest_bin_share": float(histogram.min() * histogram.size / len(generated)),  # 1 where all are filled alike
     }
 
 
-def _of_embeddings(method: Adversarial, dataset: Dataset, sizes: Sizes, scalar: bool) -> dict[str, float]:
-    train_x, train_y, test_x, test_y = _probe_parts(dataset, sizes)
+def _of_embeddings(method: Adversarial, probed: Probed, scalar: bool) -> dict[str, float]:
+    train_x, train_y, test_x, test_y = probed
     parts = _embedded(method, train_x, scalar), train_y, _embedded(method, test_x, scalar), test_y
     return {"nearest_neighbour_accuracy": knn_accuracy(*parts, ks=(1,))[0].value, "linear_accuracy": linear_probe(*parts).value}
 
@@ -143,7 +137,7 @@ def _embedded(method: Adversarial, points: np.ndarray, scalar: bool) -> np.ndarr
     return (method.features(inputs) if scalar else method.embeddings(inputs)).numpy()
 
 
-def _probe_parts(dataset: Dataset, sizes: Sizes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _probe_parts(dataset: Dataset, sizes: Sizes) -> Probed:
     rows = slice(0, sizes.probe)
     train, test = dataset.train, dataset.test
     return train.inputs(rows).numpy(), _labels(train)[rows], test.inputs(rows).numpy(), _labels(test)[rows]
@@ -189,31 +183,30 @@ def _unit_embeddings(method: Adversarial, inputs: Tensor) -> Tensor:
 
 
 ARMS = 2
-BINS = 20  # along each arm
+RESOLUTION, BINS = 4096, 20  # along each arm: points to be near to, and parts that are counted
 DEVIATIONS = 3  # of the noise: so far from an arm a point still belongs to it
 SHARPNESS = 5.0  # of the weights with which an arrow chooses among the neighbours it points to
 
 
-def nearest_on_arms(points: np.ndarray, resolution: int = 4096) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def nearest_on_arms(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each point (n, 2): the distance to the nearest noiseless arm, which arm, and where along it, in [0, 1]."""
-    position = np.linspace(0, 1, resolution)
-    arms = np.concatenate([spiral_point(position, np.full(resolution, arm)) for arm in range(ARMS)])
-    distance, row = KDTree(arms).query(points)
-    row = np.asarray(row)
-    return distance, row // resolution, position[row % resolution]
+    position = np.linspace(0, 1, RESOLUTION)
+    arms = np.concatenate([spiral_point(position, np.full(RESOLUTION, arm)) for arm in range(ARMS)])
+    distance, row = map(np.asarray, KDTree(arms).query(points))
+    return distance, row // RESOLUTION, position[row % RESOLUTION]
 
 
-def share_on_arms(points: np.ndarray, noise: float) -> float:
+def share_on_arms(points: np.ndarray) -> float:
     """Part of the points within three standard deviations of the noise of an arm; of the data itself about 0.997."""
-    return float(np.mean(nearest_on_arms(points)[0] <= DEVIATIONS * noise))
+    return float(np.mean(nearest_on_arms(points)[0] <= DEVIATIONS * SPIRAL_NOISE))
 
 
-def arm_histogram(points: np.ndarray, noise: float, bins: int = BINS) -> np.ndarray:
+def arm_histogram(points: np.ndarray) -> np.ndarray:
     """Points on an arm, counted by arm and by part of its length, (2, bins); the data fills all alike."""
     distance, arm, position = nearest_on_arms(points)
-    on = distance <= DEVIATIONS * noise
-    part = np.minimum((position * bins).astype(int), bins - 1)
-    return np.bincount(arm[on] * bins + part[on], minlength=ARMS * bins).reshape(ARMS, bins)
+    on = distance <= DEVIATIONS * SPIRAL_NOISE
+    part = np.minimum((position * BINS).astype(int), BINS - 1)
+    return np.bincount(arm[on] * BINS + part[on], minlength=ARMS * BINS).reshape(ARMS, BINS)
 
 
 def shared_neighbours(one: np.ndarray, other: np.ndarray, k: int) -> float:

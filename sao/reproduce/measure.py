@@ -34,7 +34,9 @@ SMALLEST = 32  # pixels a side; features of ImageNet mean little for smaller ima
 
 def measured(run: StudyRun, method: Method, dataset: Dataset) -> list[Metric]:
     """Representation for every run; generation, samples and costs for those that have them."""
-    plan = _plan(run) if run.tried is None else TRIAL
+    plan = TRIAL
+    if run.tried is None:  # all rows, so that all runs are fitted to as many; own data may have too few labels for a measure
+        plan = Plan(METRICS, rows=None, unlabelled=UNLABELLED, strict=run.config.data.source in NAMES)
     found = _representation(run, method, dataset, plan)
     metrics = measure(found, plan, run.config.seed).metrics
     if run.tried is not None:
@@ -46,11 +48,6 @@ def measured(run: StudyRun, method: Method, dataset: Dataset) -> list[Metric]:
     if run.row.generates:
         metrics += _generation(run, method, dataset)
     return metrics
-
-
-def _plan(run: StudyRun) -> Plan:
-    """All rows of every run, so that all are fitted to as many samples; own data may have too few labels for a measure."""
-    return Plan(METRICS, rows=None, unlabelled=UNLABELLED, strict=run.config.data.source in NAMES)
 
 
 def _representation(run: StudyRun, method: Method, dataset: Dataset, plan: Plan) -> dict[str, Pair]:

@@ -21,15 +21,8 @@ class TimeLeft:
     ones pay for warming up. What happens between steps, `every` so many of them, is timed by itself.
     """
 
-    def __init__(
-        self,
-        first: int,
-        total: int,
-        cycle: int = 1,
-        every: Mapping[str, int | None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.first, self.total, self.cycle, self.every, self.clock = first, total, cycle, dict(every or {}), clock
+    def __init__(self, first: int, total: int, cycle: int, every: Mapping[str, int | None], clock: Callable[[], float]) -> None:
+        self.first, self.total, self.cycle, self.every, self.clock = first, total, cycle, every, clock
         self._last, self._done, self._seconds = clock(), first, 0.0
         self._marks = [0.0]  # seconds of steps alone after each cycle
         self._paused: dict[str, list[float]] = {}

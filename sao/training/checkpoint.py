@@ -8,7 +8,8 @@ checkpoints/step-00001234/method.safetensors      parameters, EMAs and buffers
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ T = TypeVar("T")
 METHOD, OPTIMISERS, STATE = "method.safetensors", "optimisers.safetensors", "state.json"
 
 
-def save(folder: Path, method: Method, step: int, keep: int) -> Path:
+def save(folder: Path, method: Method, step: int, keep: int) -> None:
     """Write the state after `step` steps and remove all but the latest `keep` checkpoints."""
     target = folder / _name(step)
     tensors = {
@@ -49,7 +50,6 @@ def save(folder: Path, method: Method, step: int, keep: int) -> Path:
     except (OSError, SafetensorError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
         raise InputError(f"checkpoint {target} cannot be written ({reason}); those before it are kept") from None
-    return target
 
 
 def save_some(folder: Path, tensors: dict[str, Tensor], step: int, uses: Sequence[str], half: bool) -> None:
@@ -68,7 +68,8 @@ def _write(folder: Path, tensors: dict[str, dict[str, Tensor]], step: int, **mor
 
 def uses_of(path: Path) -> list[str] | None:
     """The uses of a checkpoint that holds some weights; None for a whole one."""
-    return _explained(path, lambda: _state(path).get("uses"))
+    with _explained(path):
+        return _state(path).get("uses")
 
 
 def load_latest(folder: Path, method: Method, report: Callable[[str], None]) -> int:
@@ -97,7 +98,8 @@ def latest(folder: Path, report: Callable[[str], None], use: Callable[[Path], T]
 
 def load(path: Path, method: Method) -> int:
     step = checked_step(path, (METHOD, OPTIMISERS))
-    stored, moments = (_explained(path, lambda name=name: _loaded(path / name)) for name in (METHOD, OPTIMISERS))
+    with _explained(path):
+        stored, moments = (_loaded(path / name) for name in (METHOD, OPTIMISERS))
     tensors = {name: stored[old] for name, old in _current_names(path, stored).items()}
     try:
         method.load_state_dict(tensors)
@@ -109,43 +111,40 @@ def load(path: Path, method: Method) -> int:
 
 def checked_step(path: Path, names: Sequence[str]) -> int:
     """The step of a checkpoint of which these files are whole."""
-
-    def checked() -> int:
+    with _explained(path):
         state = _state(path)
         format_, step, checksums = state["format"], int(state["step"]), state["checksums"]
         for name in names:
             if _checksum(path / name) != checksums[name]:
                 raise InputError(f"checkpoint {path} is damaged ({name} does not match its checksum)")
-        if format_ not in (1, FORMAT) or path.name != _name(step):
-            raise InputError(f"checkpoint {path} is damaged ({STATE} says format {format_} and step {step})")
-        return step
-
-    return _explained(path, checked)
+    if format_ not in (1, FORMAT) or path.name != _name(step):
+        raise InputError(f"checkpoint {path} is damaged ({STATE} says format {format_} and step {step})")
+    return step
 
 
 def weights_checksum(path: Path) -> str:
     """What a checkpoint says of its parameters, averages and buffers."""
-    return _explained(path, lambda: str(_state(path)["checksums"][METHOD]))
+    with _explained(path):
+        return str(_state(path)["checksums"][METHOD])
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Of parameters, EMAs and buffers; none of them is read."""
-    return _read(path, lambda file, stored: {name: tuple(file.get_slice(old).get_shape()) for name, old in stored.items()})
+    with _weights(path) as (file, stored):
+        return {name: tuple(file.get_slice(old).get_shape()) for name, old in stored.items()}
 
 
 def some_tensors(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
     """Some of the parameters, EMAs and buffers; the others are not read."""
-    return _read(path, lambda file, stored: {name: file.get_tensor(stored[name]) for name in names})
+    with _weights(path) as (file, stored):
+        return {name: file.get_tensor(stored[name]) for name in names}
 
 
-def _read(path: Path, use: Callable[[Any, dict[str, str]], T]) -> T:
-    """What a function makes of the file of weights and the stored names of its tensors."""
-
-    def read() -> T:
-        with own_path(path / METHOD, _run_of(path)) as opened_path, safe_open(opened_path, "pt") as file:
-            return use(file, _current_names(path, file.keys()))
-
-    return _explained(path, read)
+@contextmanager
+def _weights(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
+    """The file of weights, and the stored names of its tensors."""
+    with _explained(path), own_path(path / METHOD, _run_of(path)) as opened_path, safe_open(opened_path, "pt") as file:
+        yield file, _current_names(path, file.keys())
 
 
 def current_name(name: str) -> str:
@@ -159,9 +158,10 @@ def other_network(path: Path) -> InputError:
     return InputError(f"checkpoint {path} is of another network than config.yaml describes")
 
 
-def _explained(path: Path, function: Callable[[], T]) -> T:
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
     try:
-        return function()
+        yield
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:

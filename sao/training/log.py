@@ -140,12 +140,10 @@ class Progress:
         else:
             print(_that_fit([f"step {done}/{self.total}", left, note, beside, rate], WIDTH), flush=True)
 
-    def rate(self, done: int) -> float:
-        """Samples a second since the run was started or resumed."""
-        return (done - self.first) * self.batch / max(1e-9, time.monotonic() - self.started)
-
     def times(self, done: int) -> dict[str, float]:
-        return {"time/seconds": time.monotonic() - self.started, "time/samples_per_second": self.rate(done)}
+        """Since the run was started or resumed."""
+        seconds = time.monotonic() - self.started
+        return {"time/seconds": seconds, "time/samples_per_second": (done - self.first) * self.batch / max(1e-9, seconds)}
 
     def end_line(self) -> None:
         self._bar.end()
@@ -166,8 +164,8 @@ class Stages:
     A stage is known by what stands before its first comma: what follows tells how far it is inside of itself.
     """
 
-    def __init__(self, title: str, shown: bool = True, every: float = 15.0, of: int = 0) -> None:
-        self.title, self.shown, self.every, self.of = title, shown, every, of
+    def __init__(self, title: str, every: float = 15.0, of: int = 0) -> None:
+        self.title, self.every, self.of = title, every, of
         self.terminal = sys.stderr.isatty()
         self.started = self.last = time.monotonic()
         self.stage, self.begun = "", 0
@@ -180,7 +178,7 @@ class Stages:
         self.begun += stage.partition(",")[0] != self.stage
         self.stage = stage.partition(",")[0]
         now = time.monotonic()
-        if not self.shown or (not self.terminal and now - self.last < self.every):
+        if not self.terminal and now - self.last < self.every:
             return
         self.last = now
         line, so_far = f"{self.title}: {self._bar()}{printable(stage)}", f" ({clock(now - self.started)} so far)"
@@ -199,7 +197,7 @@ class Stages:
         return f"{drawn}{self.begun} of {of}, "
 
     def end(self) -> None:
-        if self.shown and self.terminal:
+        if self.terminal:
             print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 

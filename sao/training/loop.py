@@ -18,7 +18,7 @@ import torch
 
 from sao.config import Config
 from sao.core import distributed
-from sao.data.dataset import Dataset, Samples
+from sao.data.dataset import Dataset
 from sao.data.loader import Batches
 from sao.errors import InputError, typed
 from sao.methods import Method, NonFiniteError
@@ -67,7 +67,12 @@ def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method
 
     def build() -> Method:
         method = config.build_method(dataset.train.shape, len(dataset.train), dataset.classes)
-        _check_labels(method, dataset.train)
+        labels = dataset.train.labels
+        missing = 0 if labels is None else int((labels < 0).sum())
+        if method.needs_labels and missing:
+            raise InputError(
+                f"this method learns from labels, and {missing} of {len(dataset.train)} training samples have none"
+            )
         return method
 
     if _largest_size(config) <= LARGE_SIZE:
@@ -77,12 +82,6 @@ def new_method(config: Config, dataset: Dataset, device: torch.device) -> Method
         return build().to(device)
     except (RuntimeError, MemoryError, OverflowError) as error:  # more bytes than there are, or than a number can say
         raise InputError(f"these networks cannot be built: {str(error).splitlines()[0]}; make them smaller") from None
-
-
-def _check_labels(method: Method, samples: Samples) -> None:
-    missing = 0 if samples.labels is None else int((samples.labels < 0).sum())
-    if method.needs_labels and missing:
-        raise InputError(f"this method learns from labels, and {missing} of {len(samples)} training samples have none")
 
 
 def _largest_size(config: Config) -> int:
@@ -178,7 +177,8 @@ def train(
             if drawing:
                 assert run is not None
                 log.check(done)
-                _draw(run, method, dataset.train, config, done)
+                picture = run.samples / f"step-{done:08d}.png"
+                processes.main_only(lambda to=picture: save_samples(to, method, dataset.train, config.seed, run.folder))
             if evaluating:
                 with progress.left.between(EVALUATION):
                     log.row(done, validate(method, dataset, config.seed))
@@ -191,7 +191,7 @@ def train(
             if saving:
                 assert run is not None
                 log.check(done)
-                _save(run, method, done, config.log.keep)
+                processes.main_only(lambda done=done: checkpoint.save(run.checkpoints, method, done, config.log.keep))
                 saved = done
             if stopping and not last:
                 progress.end_line()
@@ -223,22 +223,6 @@ def _values(scalars: Scalars) -> dict[str, float]:
 def _headline(method: Method, values: dict[str, float]) -> str:
     """One loss, without the network's name."""
     return "".join(f"{name.rpartition('/')[2]} {values[name]:.3f}" for name in method.headline[:1])
-
-
-def _draw(run: Run, method: Method, samples: Samples, config: Config, done: int) -> None:
-    picture = run.samples / f"step-{done:08d}.png"
-
-    def draw() -> None:
-        save_samples(picture, method, samples, config.seed, inside=run.folder)
-
-    processes.main_only(draw)
-
-
-def _save(run: Run, method: Method, done: int, keep: int) -> None:
-    def save() -> None:
-        checkpoint.save(run.checkpoints, method, done, keep)
-
-    processes.main_only(save)
 
 
 def _check_start(method: Method, batches: Batches, first: int, total: int) -> None:

@@ -51,32 +51,28 @@ class Model:
         self, config: Config, facts: DataFacts, method: Method | None, step: int, partial: PartialMethod | None = None
     ) -> None:
         self.config, self.facts, self.step = config, facts, step
-        self._method, self._partial = None if method is None else method.eval(), partial
+        self._method = None if method is None else method.eval()
+        self.partial = partial  # the checkpoint that it came from, where it came from one
         self._clusters: SphericalKMeans | None = None
-
-    @property
-    def partial(self) -> PartialMethod | None:
-        """The checkpoint that it came from, where it came from one."""
-        return self._partial
 
     @property
     def method(self) -> Method:
         """The whole method, with optimisers and all that training needs."""
         if self._method is None:
-            assert self._partial is not None
-            self._method = self._partial.whole
+            assert self.partial is not None
+            self._method = self.partial.whole
         return self._method
 
     def method_for(self, use: Use) -> Method:
         """The method, with only the weights that this use needs."""
         if self._method is not None:
             return self._method
-        assert self._partial is not None
-        return self._partial.ready_for(use)
+        assert self.partial is not None
+        return self.partial.ready_for(use)
 
     @property
     def device(self) -> torch.device:
-        return self._partial.device if self._partial is not None else next(self.method.parameters()).device
+        return self.partial.device if self.partial is not None else next(self.method.parameters()).device
 
     @property
     def usual_feature(self) -> FeatureName:
@@ -149,19 +145,18 @@ class Model:
         """Clusters (n,) of the features. The first call, and every call with `k`, fits the clusters to these samples."""
         features = self.embed(x)
         if k is not None or self._clusters is None:
-            wanted = k or self.facts.classes
-            if wanted is None:
-                raise InputError("the data had no labels, so the number of clusters is unknown: give k")
-            self._clusters = best_kmeans(features, wanted, seed=seed)
+            self._clusters = best_kmeans(features, self._number(k), seed=seed)
         return self._clusters.assign(features).numpy()
 
     def clusters(self, x: Any, k: int | None = None, seed: int = 0) -> ClusterSheet:
         """Groups of samples with their outliers; in a notebook it shows each group's most central images."""
-        wanted = k or self.facts.classes
-        if wanted is None:
-            raise InputError("the data had no labels, so the number of clusters is unknown: give k")
-        samples = self.samples(x)
+        wanted, samples = self._number(k), self.samples(x)
         return ClusterSheet.of(self.embed(samples), samples, wanted, seed)
+
+    def _number(self, k: int | None) -> int:
+        if wanted := k or self.facts.classes:
+            return wanted
+        raise InputError("the data had no labels, so the number of clusters is unknown: give k")
 
     def untrained(self) -> Method:
         """The method as it was before its first step."""
@@ -186,7 +181,7 @@ class Model:
         other = named_network(pretrained, self.facts.shape)
         untrained, learnt, plan = self.untrained(), self.method_for(feature), replace(SUMMARISED, manifold=manifold)
         facts, budget = {"weights": weights_used(learnt)}, Budget(plan.minutes)
-        seconds = 0.0 if self._partial is None else Run(self._partial.path.parents[1]).training_seconds()
+        seconds = 0.0 if self.partial is None else Run(self.partial.path.parents[1]).training_seconds()
         found = representations(
             learnt, data, plan, seed, untrained, feature, facts, seconds=seconds, budget=budget, pretrained=other
         )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import PIL.Image
 
 MADE_AT_ONCE = 2**18  # pixels
+DRAWN = 64  # samples of a picture
 TITLE_WIDTH = 120  # pixels beside a row of a grid
 
 
@@ -31,21 +32,18 @@ def decoded(maker: Generative, latents: Tensor, shape: Sequence[int], device: to
     return found
 
 
-def save_samples(
-    path: Path, method: Method, like: Samples, seed: int, count: int = 64, inside: Path | None = None
-) -> Path | None:
-    """A picture of samples from fixed latents, so that pictures of different steps can be compared; None if none are made."""
+def save_samples(path: Path, method: Method, like: Samples, seed: int, inside: Path | None = None) -> None:
+    """A picture of samples from fixed latents, so that pictures of different steps can be compared, where any are made."""
     maker = generative(method)
     if maker is None:
-        return None
-    latents = torch.randn(count, *maker.latent_shape, generator=generator(seed, "samples"))
+        return
+    latents = torch.randn(DRAWN, *maker.latent_shape, generator=generator(seed, "samples"))
     drawn = decoded(maker, latents, like.shape, next(method.parameters()).device)
     with written(path, inside) as temporary:
         if isinstance(like, Images):
             grid(to_pixels(drawn)).save(temporary)
         else:
-            save_scatter(temporary, drawn.cpu().numpy(), like.inputs(slice(0, 4 * count)).numpy())
-    return path
+            save_scatter(temporary, drawn.cpu().numpy(), like.inputs(slice(0, 4 * DRAWN)).numpy())
 
 
 def to_pixels(inputs: Tensor) -> np.ndarray:

@@ -34,6 +34,7 @@ FEATURE_SECONDS, FEWEST_ROWS = 60.0, 100  # which features may take and have, ho
 
 def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, log: Log, seconds: float) -> None:
     """Measure learnt features and baselines alike; write eval/summary.json and print the table."""
+    step = config.steps_for(len(dataset.train))
     if config.log.evaluate_minutes is not None:
         limit = f"at most {config.log.evaluate_minutes:g} minutes (log.evaluate_minutes)"
         log.say(f"evaluation    {limit}; metrics that do not fit are left out and named")
@@ -42,12 +43,12 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
         found = interruptible(lambda: _evaluated(run, config, dataset, method, stages))
     finally:
         stages.end()
-    log.check(config.steps_for(len(dataset.train)))
+    log.check(step)
     measured = {metric.name: metric.value for metric in found.metrics if math.isfinite(metric.value)}
-    log.final(config.steps_for(len(dataset.train)), measured)
+    log.final(step, measured)
     write_json(run.evaluations / "summary.json", found.metrics, run.folder)
     if found.verdict is not None:
-        write_verdict(run, config.steps_for(len(dataset.train)), found.verdict)
+        write_verdict(run, step, found.verdict)
     log.say("")
     log.say(rows_said(found, len(dataset.train)))
     for line in as_grid(found.metrics).splitlines():
@@ -58,7 +59,7 @@ def print_summary(run: Run, config: Config, dataset: Dataset, method: Method, lo
         log.say(found.verdict.sentence)
     log.say("")
     pictures = sorted(run.samples.glob("*.png"))
-    report = _report(run, config, dataset, method)
+    report = refreshed(run, Model(config, run.facts, method, step), dataset) if config.log.report else None
     log.say(f"trained in {clock(seconds)}; the run is in {run.folder}, all numbers in {run.evaluations / 'summary.json'}")
     if report is not None:
         log.say(f"look at       {report}")
@@ -101,12 +102,6 @@ def write_verdict(run: Run, step: int, verdict: Verdict) -> None:
     """For the report, which may be made later."""
     found = {"step": step, "better": verdict.better, "sentence": verdict.sentence}
     write_text(run.evaluations / "verdict.json", json.dumps(found, ensure_ascii=False) + "\n", inside=run.folder)
-
-
-def _report(run: Run, config: Config, dataset: Dataset, method: Method) -> Path | None:
-    if not config.log.report:
-        return None
-    return refreshed(run, Model(config, run.facts, method, config.steps_for(len(dataset.train))), dataset)
 
 
 def refreshed(run: Run, model: Model, dataset: Dataset) -> Path | None:

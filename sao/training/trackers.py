@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sao.errors import InputError, printable
 from sao.runtime.files import make_folder, read_json, write_text
@@ -32,14 +32,6 @@ def check_trackers(names: Iterable[str]) -> None:
             raise InputError(f"log.to {name} needs {name}: pip install 'sao[{LIBRARIES[name]}]', or leave it out")
 
 
-class Tracker(Protocol):
-    def row(self, step: int, scalars: Mapping[str, float]) -> None: ...
-
-    def finish(self, step: int, metrics: Mapping[str, float]) -> None: ...
-
-    def close(self, complete: bool) -> None: ...
-
-
 class Trackers:
     """Those that a run asks for. One that fails is left out from then on, with one warning: the training goes on."""
 
@@ -47,7 +39,7 @@ class Trackers:
         self, names: Sequence[str], folder: Path, options: Mapping[str, Any], first: int, note: Callable[[str], None]
     ) -> None:
         self._note, self._complete = note, False
-        self._open: dict[str, Tracker] = {}
+        self._open: dict[str, TensorBoard | Wandb | MLflow] = {}
         self._seen: dict[str, int] = {}
         if not names:
             return

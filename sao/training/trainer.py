@@ -330,9 +330,8 @@ def _writing(
     run: Run, config: Config, facts: DataFacts, method: Method, first: int, on_log: OnLog | None = None
 ) -> Iterator[Log]:
     """The log of a run, around all that writes to its folder: a full disk or a folder that goes away is one line."""
-    log = None
+    log = Log(None)
     try:
-        log = Log(None)
         if distributed.is_main():
             log = Log(run.folder, first, on_log, config.log.to, config.by_name())
         yield log
@@ -344,8 +343,7 @@ def _writing(
         reason = error.strerror or error
         raise InputError(f"{run.folder} cannot be written ({reason}); go on with: {typed('resume', run.folder)}") from None
     finally:
-        if log is not None:
-            log.close()
+        log.close()
 
 
 def _rescued(folder: Path, config: Config, facts: DataFacts, method: Method, step: int) -> str:

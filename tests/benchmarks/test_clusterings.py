@@ -25,10 +25,11 @@ import writing  # pyright: ignore[reportMissingImports]
 
 main = runpy.run_path(f"{sys.path[0]}/__main__.py")["main"]
 
+TABLE = benchmark.benchmark()
 OWN = ("train.steps", "train.threads")  # the command itself says these
 SMALL = {name: value for name, value in (tiny.OPTIONS | tiny.GAN | tiny.RESNET).items() if name not in OWN}
 SMALL |= {"log.checkpoint_every": "1", "log.evaluate_every": "2"}
-NAMES = {name for names in (("kmeans", "nmi", "ari"), ("kmeans_best", "kmeans_best_nmi", "kmeans_best_ari")) for name in names}
+NAMES = {"kmeans", "nmi", "ari", "kmeans_best", "kmeans_best_nmi", "kmeans_best_ari"}
 ALONG = {f"{name}{which}" for name in ("manifold", "together", "spectral") for which in ("", "_nmi", "_ari")}
 needs_umap = pytest.mark.skipif(importlib.util.find_spec("umap") is None, reason="umap-learn is not installed")
 needs_clustpy = pytest.mark.skipif(importlib.util.find_spec("clustpy") is None, reason="ClustPy is not installed")
@@ -133,24 +134,27 @@ def test_ours_is_an_ordinary_run(finished):
 
 
 def test_networks_are_shown_with_both_kinds_of_features():
-    shown = [(row.kind, row.feature) for row in benchmark.benchmark().rows]
+    shown = [(row.kind, row.feature) for row in TABLE.rows]
     assert shown.count(("untrained", "backbone")) == shown.count(("untrained", "layers")) == 1
     assert shown[:4] == [("trained", "backbone"), ("same_run", "layers")] * 2
 
 
+def runs_named(names: str, folder: Path, data: str = "mnist", seeds: tuple[int, ...] = (2,)) -> list[StudyRun]:
+    rows = [row for row in TABLE.rows if row.name in names.split(",")]
+    return runs_of(TABLE, rows, [data], seeds, {}, folder)
+
+
 def test_the_wide_row_differs_from_ours_in_what_it_says_and_is_shown_with_all_layers_too(tmp_path):
-    table = benchmark.benchmark()
-    rows = [row for row in table.rows if row.name in ("ours", "wide", "wide_layers")]
-    ours, wide, layers = runs_of(table, rows, ["mnist"], [2], {}, tmp_path)
+    ours, wide, layers = runs_named("ours,wide,wide_layers", tmp_path)
     same = wide.config.model_dump()
     same["encoder"]["widths"] = (8, 32, 64, 128)
     same["method"] |= {"norm_side": "floor", "norm_weight": 0.0}
     same["method"]["generator_optimiser"]["learning_rate"] = 2e-3
     assert same == ours.config.model_dump()
     assert study._needed(layers).folder == wide.folder
-    assert [run.row.name for run in runs_of(table, rows, ["digits"], [2], {}, tmp_path)] == ["ours"]
-    assert "wide" in {row.name for row in chosen_rows(table, None, ["digits", "mnist"])}
-    assert "wide" not in {row.name for row in chosen_rows(table, None, ["digits", "cifar10"])}
+    assert [run.row.name for run in runs_named("ours,wide,wide_layers", tmp_path, "digits")] == ["ours"]
+    assert "wide" in {row.name for row in chosen_rows(TABLE, None, ["digits", "mnist"])}
+    assert "wide" not in {row.name for row in chosen_rows(TABLE, None, ["digits", "cifar10"])}
 
 
 def judge_alike(runs: list[StudyRun], names: list[str]) -> None:
@@ -161,16 +165,14 @@ def judge_alike(runs: list[StudyRun], names: list[str]) -> None:
 
 
 def test_every_trained_row_has_a_curve_of_its_own(tmp_path, monkeypatch):
-    table = benchmark.benchmark()
-    rows = [row for row in table.rows if row.name in ("ours", "layers", "wide")]
-    runs = runs_of(table, rows, ["mnist"], [2, 3], {}, tmp_path / "runs")
+    runs = runs_named("ours,layers,wide", tmp_path / "runs", seeds=(2, 3))
     judge_alike(runs, sorted(NAMES | ALONG))
     widths = {"ours": 1, "wide": 3}
     points = {step: 0.1 * step for step in (1, 2)}
     monkeypatch.setattr(
         writing, "_points", lambda run: [(widths[run.row.name] * step, step, value) for step, value in points.items()]
     )
-    writing.write_benchmark(table, runs, tmp_path, "clusterings")
+    writing.write_benchmark(TABLE, runs, tmp_path, "clusterings")
     text = (tmp_path / "clustering.md").read_text()
     ours, wide = text.index("Ours, over time"), text.index("Ours, twice as wide, over time")
     assert "| minutes of training | 1.0 | 2.0 |" in text[ours:wide]
@@ -179,11 +181,9 @@ def test_every_trained_row_has_a_curve_of_its_own(tmp_path, monkeypatch):
 
 
 def test_published_numbers_have_their_column_and_their_source(tmp_path):
-    table = benchmark.benchmark()
-    rows = [row for row in table.rows if row.name in ("ours", "n2d")]
-    runs = runs_of(table, rows, ["mnist"], [2], {}, tmp_path / "runs")
+    runs = runs_named("ours,n2d", tmp_path / "runs")
     judge_alike(runs, [*sorted(NAMES | ALONG), "own", "own_nmi", "own_ari"])
-    writing.write_benchmark(table, runs, tmp_path, "clusterings")
+    writing.write_benchmark(TABLE, runs, tmp_path, "clusterings")
     shown = (tmp_path / "clustering.md").read_text().splitlines()
     (n2d,) = [line for line in shown if line.startswith("| N2D, autoencoder")]
     assert n2d.endswith("| 0.948 (McConville et al. 2021) |")
@@ -244,9 +244,7 @@ def test_epochs_are_as_many_as_fit_into_the_time_of_ours(monkeypatch):
 def test_a_rival_has_its_own_clusters_beside_the_same_protocols(tmp_path, monkeypatch):
     """With a stand-in that knows the classes, so that its own clusters must be perfect and its features nearly so."""
     data = tiny.dataset()
-    table = benchmark.benchmark()
-    row = next(row for row in table.rows if row.name == "dec")
-    (run,) = runs_of(table, [row], ["digits"], [2], {}, tmp_path / "runs")
+    (run,) = runs_named("dec", tmp_path / "runs", "digits")
     ours = run.folder.with_name("ours-digits-seed2")
     ours.mkdir(parents=True)
     (ours / "eval.json").write_text(json.dumps([{"name": "minutes", "value": 2.0, "std": None, "protocol": {}}]))

@@ -65,17 +65,21 @@ def test_names_are_unique_and_stay_when_lines_move():
     assert keys == [mutant.key for mutant in mutants("f.py", b"\n\n" + SOURCE.encode())]
 
 
+def lines_of(folder: Path, script: str) -> list[str]:
+    """What a process that forks says."""
+    # pytest is imported once, before the forks: that takes a second of a busy machine
+    begin = f"import sys; sys.path.insert(0, {str(TOOL)!r})\nfrom pathlib import Path\nimport pytest, trial\n"
+    command = [sys.executable, "-c", f"{begin}folder = Path({str(folder)!r})\n{script}"]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.splitlines()
+
+
 @pytest.mark.slow
 def test_a_trial_tells_what_the_tests_notice_what_they_do_not_and_what_does_not_end(tmp_path: Path):
     (tmp_path / "small.py").write_text("def count(n):\n    while n > 0:\n        n -= 1\n    return n\n")
     (tmp_path / "test_small.py").write_text("from small import count\n\ndef test_small():\n    assert count(3) == 0\n")
-    script = f"""
-import sys
-sys.path.insert(0, {str(TOOL)!r})
-from pathlib import Path
-import pytest, trial  # once, before the forks: importing it takes a second of a busy machine
+    script = """
 from changes import mutants
-folder = Path({str(tmp_path)!r})
 source = (folder / "small.py").read_bytes()
 print("plain", trial.run(folder, ["test_small.py"], 60, 60).code)
 for mutant in mutants("small.py", source):
@@ -83,9 +87,7 @@ for mutant in mutants("small.py", source):
     found = trial.run(folder, ["test_small.py"], 300, 3)
     print(mutant.before, mutant.after, "late" if found.timed_out else found.code, found.failed, sep="|")
 """
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.splitlines() == [
+    assert lines_of(tmp_path, script) == [
         "plain 0",
         "n > 0|not n > 0|1|test_small.py::test_small",
         "n > 0|n >= 0|1|test_small.py::test_small",
@@ -106,13 +108,8 @@ def test_the_quickest_test_of_a_line_comes_first_and_all_others_follow(tmp_path:
         "def test_quick():\n    assert up(1) == 2\n\n"
         "def test_other():\n    assert down(1) == 0\n"
     )
-    script = f"""
-import sys
-sys.path.insert(0, {str(TOOL)!r})
-from pathlib import Path
-import trial
+    script = """
 from touched import Only, Touched, Watch, quickest
-folder = Path({str(tmp_path)!r})
 kept = Touched(folder / "kept")
 assert kept.known(folder, "test_small.py", "sao/small.py") is None
 assert trial.run(folder, ["test_small.py"], 60, 60, (Watch(folder, folder / "found.json"),)).code == 0
@@ -128,9 +125,7 @@ for broken in (source.replace(b"n + 1", b"n"), source.replace(b"n - 1", b"n")):
         found = trial.run(folder, ["test_small.py"], 60, 60, (plugin,))
         print(found.code, found.failed)
 """
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.splitlines() == [
+    assert lines_of(tmp_path, script) == [
         "test_small.py::test_quick test_small.py::test_slow []",
         "1 test_small.py::test_quick",
         "0 ",

@@ -106,7 +106,6 @@ def test_too_few_held_out_samples_are_said_before_anything_is_trained(pictures, 
     out = tmp_path / "out"
     given = words(pictures, out, "--rows", "byol,raw")
     given[given.index("0.4")] = "0.1"
-    assert main(given) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "12 samples are held out, too few to score: add --data.held_out 0.27" in line
+    said = tiny.refused(capsys, *given)
+    assert "12 samples are held out, too few to score: add --data.held_out 0.27" in said
     assert not out.exists()

@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from sao.data.named import SPIRAL_NOISE, spiral_point, spirals
+from sao.data.named import spiral_point, spirals
 from sao.reproduce import figure2_measure as numbers
 
 
@@ -24,8 +24,8 @@ def test_points_of_an_arm_are_found_there(draws):
 
 def test_the_data_lies_on_the_arms_and_fills_them_evenly():
     points = spirals().test.inputs(slice(None)).numpy()
-    assert numbers.share_on_arms(points, SPIRAL_NOISE) == pytest.approx(0.9973, abs=0.002)
-    histogram = numbers.arm_histogram(points, SPIRAL_NOISE)
+    assert numbers.share_on_arms(points) == pytest.approx(0.9973, abs=0.002)
+    histogram = numbers.arm_histogram(points)
     assert histogram.shape == (2, 20)
     assert histogram.min() > 0.8 * len(points) / 40
     assert histogram.max() < 1.3 * len(points) / 40
@@ -34,13 +34,13 @@ def test_the_data_lies_on_the_arms_and_fills_them_evenly():
 def test_what_lies_between_the_arms_is_on_none():
     arm = spiral_point(np.linspace(0.3, 0.9, 50), np.zeros(50))
     inwards = arm * (1 - 1.27 / np.linalg.norm(arm, axis=1, keepdims=True))  # half of the way to the next arm
-    assert numbers.share_on_arms(inwards, SPIRAL_NOISE) == 0
-    assert numbers.arm_histogram(inwards, SPIRAL_NOISE).sum() == 0
+    assert numbers.share_on_arms(inwards) == 0
+    assert numbers.arm_histogram(inwards).sum() == 0
 
 
 def test_one_arm_alone_misses_half_of_the_parts():
     points = spiral_point(np.linspace(0, 1, 500), np.zeros(500))
-    assert (numbers.arm_histogram(points, SPIRAL_NOISE) > 0).sum(1).tolist() == [20, 0]
+    assert (numbers.arm_histogram(points) > 0).sum(1).tolist() == [20, 0]
 
 
 def test_neighbours_are_kept_by_a_rotation_and_by_chance_otherwise(draws):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+import torch
 from PIL import Image
 from test_tables import CONTROLS, lines, words, write_result
 
@@ -109,8 +110,10 @@ def test_trials_see_nothing_but_the_training_set():
     seen = [part.pixels[:].flatten().tolist() for part in (inner.train, inner.test) if isinstance(part, Images)]
     assert sorted(seen[0] + seen[1]) == list(range(50))
     assert len(seen[1]) == 10
-    assert inner.test.labels is not None
-    assert np.bincount(inner.test.labels).tolist() == [2] * 5
+    for part, rows in zip((inner.train, inner.test), seen, strict=True):
+        assert part.labels is not None
+        assert part.labels.tolist() == [row % 5 for row in rows], "each with its own label"
+        assert np.bincount(part.labels).tolist() == [len(rows) // 5] * 5
 
 
 def test_the_best_rate_is_taken_once_all_were_tried(tmp_path):
@@ -149,19 +152,16 @@ def test_rates_of_a_finished_table_serve_another(tmp_path, capsys):
     def refused(content: str, *more: str) -> str:
         other = tmp_path / "other.json"
         other.write_text(content)
-        capsys.readouterr()
-        assert main([*asked[:3], str(other), *asked[4:], *more]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        return line
+        return tiny.refused(capsys, *asked[:3], other, *asked[4:], *more)
 
-    assert "holds no search" in refused("{}")
-    assert "holds no search" in refused("no JSON")
-    text = '{"search": [{"row": "byol", "data": "digits", "scores": {"1e-3": "high"}}]}'
-    assert "holds no search" in refused(text)
-    assert "holds no search" in refused('{"search": [{"row": "byol", "data": "digits", "scores": [1]}]}')
+    def searched(row: str, scores: object) -> str:
+        return json.dumps({"search": [{"row": row, "data": "digits", "scores": scores}]})
+
+    for content in ("{}", "no JSON", searched("byol", {"1e-3": "high"}), searched("byol", [1])):
+        assert "holds no search" in refused(content)
     assert "without a search" in refused('{"search": []}')
-    assert "other rows or rates" in refused('{"search": [{"row": "byol", "data": "digits", "scores": {"5": 0.1}}]}')
-    missing = '{"search": [{"row": "dino", "data": "digits", "scores": {"1e-3": 0.1}}]}'
+    assert "other rows or rates" in refused(searched("byol", {"5": 0.1}))
+    missing = searched("dino", {"1e-3": 0.1})
     assert "no learning rates of byol on digits" in refused(missing)
     assert "give one of them" in refused(missing, "--no-search")
 
@@ -198,6 +198,11 @@ def runs(name: str) -> dict[str, StudyRun]:
     return {run.data: run for run in runs_of(table, [row], list(table.data), [0], {}, Path("runs"))}
 
 
+def of(name: str, key: str) -> list[object]:
+    """An option on CIFAR-10, CIFAR-100 and ImageNet-10."""
+    return [run.config.by_name()[key] for run in runs(name).values()]
+
+
 # Learning rate and weight decay on CIFAR and on ImageNet.
 RATES = {
     "simclr": ((0.4, 1e-4), (0.3, 1e-4)),
@@ -209,17 +214,16 @@ RATES = {
 }
 
 
+PUBLISHED = {"train.epochs": 1000, "train.batch": 256, "train.schedule": "cosine", "train.warmup_epochs": 10}
+PUBLISHED |= {"method.optimiser.kind": "lars", "method.ema_decay": None, "encoder.norm": "group"}
+
+
 @pytest.mark.parametrize("name", TWO_VIEWS)
 def test_the_scale_of_the_paper_has_the_published_settings(name):
     for data, run in runs(name).items():
-        config, method = run.config, run.config.method.model_dump()
         rate, decay = RATES[name][data == "imagenet10"]
-        assert method["optimiser"] | {"kind": "lars", "learning_rate": rate, "weight_decay": decay} == method["optimiser"]
-        train = config.train
-        assert (train.epochs, train.batch, train.schedule, train.warmup_epochs) == (1000, 256, "cosine", 10)
-        assert method["ema_decay"] is None
-        assert config.encoder is not None
-        assert config.encoder.model_dump()["norm"] == "group"
+        expected = PUBLISHED | {"method.optimiser.learning_rate": rate, "method.optimiser.weight_decay": decay}
+        assert expected.items() <= run.config.by_name().items()
 
 
 @pytest.mark.parametrize("name", ["byol", "nnclr", "swav", "dino", "mae", "ddpm"])
@@ -235,49 +239,32 @@ def test_the_presets_are_the_rows_of_cifar10(name):
 
 
 def test_transformers_and_diffusion_have_the_sizes_of_the_paper():
-    import torch
-
-    sizes = {
-        "mae": {"cifar10": 21.3e6, "cifar100": 21.3e6, "imagenet10": 21.6e6},
-        "ddpm": {"cifar10": 35.7e6, "cifar100": 35.7e6},
-    }
-    for name, expected in sizes.items():
-        found = runs(name)
-        assert found.keys() == expected.keys(), "the paper has no number for the others"
-        for data, run in found.items():
+    for name, expected in (("mae", (21.3e6, 21.3e6, 21.6e6)), ("ddpm", (35.7e6, 35.7e6))):  # no number for ImageNet-10
+        for run, parameters in zip(runs(name).values(), expected, strict=True):
             size = run.config.data.size or 32
             assert run.config.encoder is not None
             with torch.device("meta"):
                 encoder = run.config.encoder.build((3, size, size))
-            assert sum(p.numel() for p in encoder.parameters()) == pytest.approx(expected[data], rel=0.02)
+            assert sum(p.numel() for p in encoder.parameters()) == pytest.approx(parameters, rel=0.02)
 
 
 def test_imagenet_has_views_and_sizes_of_its_own():
     for name in ("nnclr", "byol", "dino"):
-        for data, run in runs(name).items():
-            method = run.config.method.model_dump()
-            blurs = method["view"]["blur"], method["second_view"]["blur"]
-            assert blurs == ((1.0, 0.1) if data == "imagenet10" else (0.0, 0.0))
-            assert (method["view"]["solarise"], method["second_view"]["solarise"]) == (0.0, 0.2)
-    predictors = [run.config.method.model_dump()["predictor_size"] for run in runs("byol").values()]
-    assert predictors == [4096, 4096, 8192]
-    heads = [run.config.method.model_dump() for run in runs("simclr").values()]
-    assert [(head["hidden_size"], head["projection_size"]) for head in heads] == [(2048, 256)] * 2 + [(4096, 512)]
+        assert [of(name, f"method.{view}.blur") for view in ("view", "second_view")] == [[0, 0, 1.0], [0, 0, 0.1]]
+        assert [of(name, f"method.{view}.solarise") for view in ("view", "second_view")] == [[0] * 3, [0.2] * 3]
+    assert of("byol", "method.predictor_size") == [4096, 4096, 8192]
+    assert of("simclr", "method.hidden_size") == [2048, 2048, 4096]
+    assert of("simclr", "method.projection_size") == [256, 256, 512]
     for name in TITLES:
-        for data, run in runs(name).items():
-            if data == "imagenet10":
-                assert run.config.data.crop == {"nnclr-same": 0.5, "mae": 0.08}.get(name)
-            else:
-                assert run.config.data.crop is None
+        crops = [None, None, {"nnclr-same": 0.5, "mae": 0.08}.get(name)]
+        assert of(name, "data.crop") == crops[: 2 if name == "ddpm" else 3]
     warm_ups = [run.config.method.model_dump()["warm_up"] for run in runs("dino").values()]
     assert warm_ups == [None, None, {"temperature": 0.04, "epochs": 50}]
 
 
 def test_the_networks_with_batchnorm_are_the_usual_ones():
-    for run in runs("byol-bn").values():
-        assert run.config.encoder is not None
-        encoder = run.config.encoder.model_dump()
-        assert (encoder["norm"], encoder["widths"], encoder["blocks"]) == ("batch", None, 2)
+    for option, value in (("norm", "batch"), ("widths", None), ("blocks", 2)):
+        assert of("byol-bn", f"encoder.{option}") == [value] * 3
 
 
 def test_networks_with_batchnorm_are_made_where_they_are_asked_for():
@@ -309,8 +296,6 @@ def test_both_scales_are_priced(capsys):
 @pytest.mark.parametrize("name", [*TWO_VIEWS, "mae", pytest.param("ours", marks=pytest.mark.slow)])
 def test_every_row_of_every_scale_can_be_built(name):
     """On a device without memory, for the paper's sizes too."""
-    import torch
-
     for scale in ("cpu", "paper"):
         table = table1(scale)
         rows = [row for row in table.rows if row.name in (name, f"{name}-bn")]
@@ -346,10 +331,7 @@ def test_figure1_draws_any_run(made, tmp_path, capsys):
     assert [panel["title"] for panel in panels] == ["run", "byol-digits-seed0"]
     assert all(0.1 < panel["svm"] <= 1 for panel in panels)
     assert (tmp_path / "out/figure1.svg").exists()
-    capsys.readouterr()
-    assert main(["reproduce", "figure1", "--runs", str(tmp_path)]) == 2
-    assert "is not a run" in capsys.readouterr().err
-    for ignored in (["--scale", "paper"], ["--data", "cifar10"], ["--method.temperature", "0.5"]):
-        capsys.readouterr()
-        assert main(["reproduce", "figure1", "--runs", str(tmp_path), *ignored]) == 2
-        assert f"{ignored[0]} is for rows that are trained" in capsys.readouterr().err
+    assert "is not a run" in tiny.refused(capsys, "reproduce", "figure1", "--runs", tmp_path)
+    for option, value in (("--scale", "paper"), ("--data", "cifar10"), ("--method.temperature", "0.5")):
+        said = tiny.refused(capsys, "reproduce", "figure1", "--runs", tmp_path, option, value)
+        assert f"{option} is for rows that are trained" in said

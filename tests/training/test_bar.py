@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 
-from sao.training import bar, log
 from sao.training.bar import MARKS, Bar, TimeLeft
 from sao.training.log import EVALUATION, Progress, Stages
 
@@ -15,6 +14,20 @@ from sao.training.log import EVALUATION, Progress, Stages
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """Of all that is timed."""
+    monkeypatch.setattr("time.monotonic", found := Clock())
+    return found
 
 
 def test_a_bar_is_drawn_on_a_terminal_and_goes_away():
@@ -41,12 +54,11 @@ def test_a_bar_of_nobody_knows_how_many():
     assert file.getvalue() == "reading: 1 items\nreading: 50 items\nreading: 50 of 50 items\n"
 
 
-def test_elsewhere_it_is_a_line_now_and_then(monkeypatch):
-    file, now = io.StringIO(), [0.0]
-    monkeypatch.setattr(bar.time, "monotonic", lambda: now[0])
+def test_elsewhere_it_is_a_line_now_and_then(clock):
+    file = io.StringIO()
     progress = Bar("reading", "items", file)
     for done in range(1, 41):
-        now[0] += 1.0
+        clock.now += 1.0
         progress(done, 40)
     assert file.getvalue() == "reading: 15 of 40 items\nreading: 30 of 40 items\n"
 
@@ -54,16 +66,8 @@ def test_elsewhere_it_is_a_line_now_and_then(monkeypatch):
 # --- the time left --------------------------------------------------------------------------------------------------------
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def predicted(
-    total: int, cycle: int, penalty: float, slow: int, evaluate_every: int | None, evaluation: float, jitter: float = 0.1
+    total: int, cycle: int, penalty: float, slow: int, evaluate_every: int | None, evaluation: float
 ) -> tuple[list[float], list[float]]:
     """The time left after each step as it is said, and as it then is: steps of a second, dearer ones, and evaluations."""
     clock, draws = Clock(), np.random.default_rng(0)
@@ -71,7 +75,7 @@ def predicted(
     said, times = [], []
     for done in range(1, total + 1):
         step = (20.0 if done <= slow else 1.0) * (penalty if done % cycle == 0 else 1.0)
-        clock.now += step * draws.uniform(1 - jitter, 1 + jitter)
+        clock.now += step * draws.uniform(0.9, 1.1)
         left.step(done)
         said.append(left.seconds)
         times.append(clock.now)
@@ -105,10 +109,7 @@ def test_a_mean_over_all_steps_would_not_keep_that_promise():
     assert spent / 101 * 899 > 2 * true[100]
 
 
-def test_evaluations_that_nobody_timed_yet_are_counted(monkeypatch, capsys):
-    clock = Clock()
-    for module in (bar, log):
-        monkeypatch.setattr(module.time, "monotonic", clock)
+def test_evaluations_that_nobody_timed_yet_are_counted(clock, capsys):
     progress = Progress(0, 1000, 64, True, evaluate_every=250)
     clock.now += 100
     progress.left.step(100)
@@ -117,14 +118,11 @@ def test_evaluations_that_nobody_timed_yet_are_counted(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("steps", [8, 1_000_000])
-def test_a_line_fits_eighty_columns(monkeypatch, steps):
+def test_a_line_fits_eighty_columns(monkeypatch, clock, steps):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "24")
     for screen in (Terminal(), io.StringIO()):
         monkeypatch.setattr(sys, "stdout", screen)
-        clock = Clock()
-        for module in (bar, log):
-            monkeypatch.setattr(module.time, "monotonic", clock)
         progress = Progress(0, steps, 64, True, evaluate_every=max(1, steps // 8))
         for done in (1, 2, 3):
             clock.now += 1000.0

@@ -1,6 +1,7 @@
 """A run whose network answers alike to everything says so."""
 
 import math
+from collections.abc import Iterable
 
 import pytest
 import tiny
@@ -8,25 +9,27 @@ import tiny
 from sao.training.validation import ALIKE, LONGER, NONE_LEFT, PATIENCE, Collapse
 
 
-def said(values: list[float]) -> list[int]:
-    """Indices of the rows after which something is said."""
-    collapse = Collapse()
-    return [index for index, value in enumerate(values) if collapse.seen(index, {"network/spread": value}) is not None]
+def said(rows: Iterable[dict[str, float]], what: str = "", uniform: dict[str, float] | None = None) -> list[int]:
+    """Indices of the rows after which something is said that has this in it."""
+    collapse = Collapse(uniform)
+    return [index for index, row in enumerate(rows) if (news := collapse.seen(index, row)) is not None and what in news]
 
 
 def test_a_collapse_is_said_once_and_a_moment_is_none():
+    def after(spreads: list[float]) -> list[int]:
+        return said({"network/spread": spread} for spread in spreads)
+
     low, high = ALIKE / 2, 0.5
-    assert said([high] * 9) == []
-    assert said([low] * (PATIENCE - 1) + [high] + [low] * (PATIENCE - 1)) == []
-    assert said([high] + [low] * 30) == [PATIENCE]
-    assert said([low] * PATIENCE + [high] + [low] * PATIENCE) == [PATIENCE - 1, 2 * PATIENCE]
+    assert after([high] * 9) == []
+    assert after([low] * (PATIENCE - 1) + [high] + [low] * (PATIENCE - 1)) == []
+    assert after([high] + [low] * 30) == [PATIENCE]
+    assert after([low] * PATIENCE + [high] + [low] * PATIENCE) == [PATIENCE - 1, 2 * PATIENCE]
 
 
 def test_a_loss_that_stays_where_all_outputs_are_alike_is_said_once():
     def after(losses: list[float]) -> list[int]:
-        collapse = Collapse({"network/swav": 2.0})
-        rows = [{"network/spread": 0.6, "network/swav": loss} for loss in losses]
-        return [index for index, row in enumerate(rows) if "stayed at 2.000" in (collapse.seen(index, row) or "")]
+        rows = ({"network/spread": 0.6, "network/swav": loss} for loss in losses)
+        return said(rows, "stayed at 2.000", {"network/swav": 2.0})
 
     assert after([2.001] * 70) == [LONGER - 1]
     assert after([1.98] * 70) == []
@@ -35,9 +38,8 @@ def test_a_loss_that_stays_where_all_outputs_are_alike_is_said_once():
 
 def test_a_distance_that_is_gone_is_said_once_whatever_single_rows_say():
     def after(distances: list[float]) -> list[int]:
-        collapse = Collapse()
-        rows = [{"discriminator/distance": -distance, "discriminator/embedding_norm": 1.0} for distance in distances]
-        return [index for index, row in enumerate(rows) if "does not tell" in (collapse.seen(index, row) or "")]
+        rows = ({"discriminator/distance": -distance, "discriminator/embedding_norm": 1.0} for distance in distances)
+        return said(rows, "does not tell")
 
     gone, there = NONE_LEFT / 2, 2.0
     assert after([there] * 40) == []
@@ -49,9 +51,8 @@ def test_a_distance_that_is_gone_is_said_once_whatever_single_rows_say():
 
 @pytest.mark.parametrize(("length", "advice"), [(12.0, "--method.norm_side ceiling"), (0.3, "--method.lipschitz")])
 def test_what_to_do_about_it_depends_on_the_lengths(length, advice):
-    collapse, row = Collapse(), {"discriminator/distance": -0.01, "discriminator/embedding_norm": length}
-    (news,) = [said for step in range(30) if (said := collapse.seen(step, row)) is not None]
-    assert advice in news
+    rows = [{"discriminator/distance": -0.01, "discriminator/embedding_norm": length}] * 30
+    assert said(rows) == said(rows, advice) == [PATIENCE - 1]
 
 
 def test_a_structural_run_says_that_its_discriminator_has_collapsed(tmp_path, capsys):

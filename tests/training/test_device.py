@@ -13,13 +13,13 @@ from sao.training.device import choose_device, fixed_choices, numerics
 from sao.training.run_folder import Run
 
 
-@pytest.mark.parametrize(("half", "precision"), [(0.5, "bfloat16"), (2.0, "float32")])
+@pytest.mark.parametrize(("half", "precision"), [(0.5, "bfloat16"), (0.9, "float32"), (400.0, "float32")])
 def test_device_and_precision_are_chosen_once(monkeypatch, half, precision):
     seconds = {torch.float32: 1.0, torch.bfloat16: half}
     monkeypatch.setattr(device, "product_seconds", lambda dtype, where: seconds[dtype])
     assert fixed_choices(Train(precision="auto")) == {"device": choose_device("auto").type, "precision": precision}
-    given = Train(device="cpu", precision="bfloat16")
-    assert fixed_choices(given) == {"device": "cpu", "precision": "bfloat16"}
+    for given in ("bfloat16", "float32"):
+        assert fixed_choices(Train(device="cpu", precision=given)) == {"device": "cpu", "precision": given}
 
 
 def test_a_run_goes_on_where_it_began(tmp_path, monkeypatch, capsys):

@@ -69,22 +69,9 @@ def test_a_row_has_losses_and_diagnostics(tmp_path):
     run, _ = tiny.trained(tmp_path / "run", train__steps=2)
     rows = run.rows()
     assert [row["step"] for row in rows] == [1, 2]
-    for name in (
-        "distance",
-        "similarity_real",
-        "similarity_fake",
-        "norm_hinge",
-        "smoothness",
-        "gradient_norm",
-        "embedding_norm",
-    ):
-        assert np.isfinite(rows[-1][f"discriminator/{name}"])
-    for name in (
-        "discriminator/logdet_real",
-        "discriminator/logdet_fake",
-        "discriminator/jacobian_norm",
-        "generator/gradient_norm",
-    ):
+    names = ["distance", "similarity_real", "similarity_fake", "norm_hinge", "smoothness", "gradient_norm", "embedding_norm"]
+    names += ["logdet_real", "logdet_fake", "jacobian_norm"]
+    for name in (*(f"discriminator/{name}" for name in names), "generator/gradient_norm"):
         assert np.isfinite(rows[-1][name])
     assert rows[-1]["time/samples_per_second"] > 0
 

@@ -15,23 +15,20 @@ from sao.cli.main import main
 from sao.training import checkpoint
 
 RUNS = Path(__file__).parents[1] / "runs_of_0_2"
-NAMES = ["structural", "byol"]
 
 
-@pytest.fixture
-def run(name, tmp_path) -> Path:
-    return Path(shutil.copytree(RUNS / name, tmp_path / name))
+@pytest.fixture(params=["structural", "byol"])
+def run(request, tmp_path) -> Path:
+    return Path(shutil.copytree(RUNS / request.param, tmp_path / request.param))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_run_of_version_0_2_gives_the_same_features_without_a_word(name, run, capsys):
+def test_a_run_of_version_0_2_gives_the_same_features_without_a_word(run, capsys):
     found = sao.load(run).embed(tiny.dataset().test)[:8]
-    np.testing.assert_allclose(found, np.load(RUNS / f"{name}.npy"), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found, np.load(RUNS / f"{run.name}.npy"), rtol=1e-4, atol=1e-6)
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_whole_method_of_version_0_2_is_restored(name, run):
+def test_the_whole_method_of_version_0_2_is_restored(run):
     path = run / "checkpoints" / "step-00000003"
     restored, stored = sao.load(run).method, load_file(path / "method.safetensors")
     values = dict(restored.state_dict())
@@ -40,8 +37,7 @@ def test_the_whole_method_of_version_0_2_is_restored(name, run):
     assert all(np.array_equal(values[new], stored[old]) for new, old in names.items())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_run_of_version_0_2_goes_on_in_the_form_of_today(name, run, capsys):
+def test_a_run_of_version_0_2_goes_on_in_the_form_of_today(run):
     assert main(["resume", str(run), "--train.steps", "4", "--log.evaluate_minutes", "1e-9", "--log.report", "false"]) == 0
     latest = run / "checkpoints" / "step-00000004"
     assert json.loads((latest / "state.json").read_text())["format"] == checkpoint.FORMAT

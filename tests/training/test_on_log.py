@@ -1,7 +1,5 @@
 """`on_log`: the rows of metrics.jsonl as they are written, and a run that loses nothing where the function fails."""
 
-import json
-
 import pytest
 import tiny
 
@@ -16,14 +14,10 @@ def train(folder, on_log, **more):
     return sao.train("digits", folder, method="vicreg", options=OPTIONS | more, on_log=on_log)
 
 
-def stored(folder) -> list[dict]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
 def test_on_log_gets_every_row_of_the_metrics(tmp_path):
     rows: list[dict] = []
     train(tmp_path / "run", rows.append)
-    assert rows == stored(tmp_path / "run")
+    assert rows == Run(tmp_path / "run").rows()
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 4, 5, 6, 7, 8, 8]
     assert "network/vicreg" in rows[0]
 

@@ -186,10 +186,8 @@ def test_a_wrong_place_is_one_line(typed, said):
 def test_a_missing_library_is_one_line_before_anything_is_written(name, tmp_path, monkeypatch, capsys):
     found = trackers.importlib.util.find_spec
     monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda word: None if word == name else found(word))
-    assert main(["train", *WORDS, "--out", str(tmp_path / "run"), "--log.to", name]) == 2
-    assert capsys.readouterr().err == (
-        f"sao: log.to {name} needs {name}: pip install 'sao[{trackers.LIBRARIES[name]}]', or leave it out\n"
-    )
+    said = tiny.refused(capsys, "train", *WORDS, "--out", tmp_path / "run", "--log.to", name)
+    assert said == f"sao: log.to {name} needs {name}: pip install 'sao[{trackers.LIBRARIES[name]}]', or leave it out\n"
     assert not (tmp_path / "run").exists()
 
 

@@ -40,12 +40,13 @@ def pixels() -> np.ndarray:
     return np.asarray(train.pixels[:200])
 
 
-def by_command(folder: Path) -> None:
-    assert main(["train", *[word for name, value in SMALL.items() for word in (f"--{name}", value)], "--out", str(folder)]) == 0
+def by_command(folder: Path, *more: str) -> None:
+    words = [word for name, value in SMALL.items() for word in (f"--{name}", value)]
+    assert main(["train", *words, "--out", str(folder), *more]) == 0
 
 
 def by_dry_run(folder: Path) -> None:
-    assert main(["train", *[word for name, value in SMALL.items() for word in (f"--{name}", value)], "--dry-run"]) == 0
+    by_command(folder, "--dry-run")
 
 
 def by_function(folder: Path) -> None:
@@ -128,17 +129,13 @@ def genrep(generator: Path) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("without_summary")
-def test_a_function_learns_from_the_generator_that_it_was_given(generator, tmp_path):
-    method = sao.train(pixels(), tmp_path / "run", steps=2, options=genrep(generator)).method
-    assert isinstance(method, GenRep)
-    assert int(method.source_step) == 2
-
-
-def test_an_estimator_learns_from_the_generator_that_it_was_given(generator):
+def test_a_function_and_an_estimator_learn_from_the_generator_that_they_were_given(generator, tmp_path):
+    model = sao.train(pixels(), tmp_path / "run", steps=2, options=genrep(generator))
     options = {name: value for name, value in genrep(generator).items() if name != "train.steps"}
     fitted = sao.StructuralEmbedding(2, steps=2, options=options, device="cpu", random_state=0).fit(pixels())
-    assert isinstance(fitted.model_.method, GenRep)
-    assert int(fitted.model_.method.source_step) == 2
+    for method in (model.method, fitted.model_.method):
+        assert isinstance(method, GenRep)
+        assert int(method.source_step) == 2
 
 
 # --- a folder that goes away -----------------------------------------------------------------------------------------------
