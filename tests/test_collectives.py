@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 

@@ -94,7 +94,7 @@ def test_a_hundred_classes():
     assert ours.value > 0.8
 
 
-def teststratified_split_is_a_partition_with_every_class_on_both_sides(digits):
+def test_stratified_split_is_a_partition_with_every_class_on_both_sides(digits):
     labels = torch.from_numpy(digits[1])
     kept, held = stratified_split(labels, 0.2, 3)
     assert sorted(torch.cat([kept, held]).tolist()) == list(range(len(labels)))
