@@ -68,11 +68,10 @@ def refused(words: list[str], capsys) -> str:
     return line
 
 
-def link(place: Path, target: Path | str) -> Path:
+def link(place: Path, target: Path | str) -> None:
     """In the place of whatever is there."""
     shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
     place.symlink_to(target)
-    return place
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ of an orthogonal wavelet, under which doubling and halving cancel to the last di
 """
 
 import math
+from collections.abc import Callable
 from functools import reduce
 from typing import NamedTuple
 
@@ -94,7 +95,8 @@ def warped(images: Tensor, inverse: Tensor) -> Tensor:
     """The images as the affine maps (n, 3, 3) move them, which say where a pixel of the result comes from."""
     height, width = images.shape[2:]
     # The reflection goes as far as it can: an image and its two neighbours.
-    doubled = _doubled(F.pad(images, (width - 1, width - 1, height - 1, height - 1), mode="reflect"))
+    reflected = F.pad(images, (width - 1, width - 1, height - 1, height - 1), mode="reflect")
+    doubled = _filtered(reflected, F.conv_transpose2d)  # sample j is the middle of what it becomes at 2j + CENTRE
     y, x = (_middle_positions(side, images) for side in (height, width))
     targets = torch.stack([x.expand(len(y), -1), y[:, None].expand(-1, len(x)), torch.ones_like(y[:, None] * x)], dim=-1)
     sources = torch.einsum("hwj,nij->nhwi", targets, inverse[:, :2])
@@ -102,7 +104,8 @@ def warped(images: Tensor, inverse: Tensor) -> Tensor:
         (2 * _doubled_index(sources[..., axis], side) + 1) / doubled.shape[3 - axis] - 1
         for axis, side in enumerate((width, height))
     ]
-    return _halved(F.grid_sample(doubled, torch.stack(sampled_at, dim=-1), padding_mode="zeros", align_corners=False))
+    sampled = F.grid_sample(doubled, torch.stack(sampled_at, dim=-1), padding_mode="zeros", align_corners=False)
+    return _filtered(sampled, F.conv2d)
 
 
 def _middle_positions(side: int, like: Tensor) -> Tensor:
@@ -116,27 +119,13 @@ def _doubled_index(position: Tensor, side: int) -> Tensor:
     return 2 * (position + (side - 1) / 2 + side - 1) + CENTRE
 
 
-def _doubled(images: Tensor) -> Tensor:
-    """Sample j is the middle of what it becomes at 2j + CENTRE."""
-    for taps in _filters(images):
-        images = F.conv_transpose2d(images, taps, stride=_stride(taps), groups=len(taps))
-    return images
-
-
-def _halved(images: Tensor) -> Tensor:
-    for taps in _filters(images):
-        images = F.conv2d(images, taps, stride=_stride(taps), groups=len(taps))
-    return images
-
-
-def _filters(images: Tensor) -> list[Tensor]:
-    """For the columns and for the rows of every channel by itself."""
+def _filtered(images: Tensor, convolve: Callable[..., Tensor]) -> Tensor:
+    """The columns, then the rows, of every channel by itself, doubled or halved by a transposed convolution or a plain one."""
+    channels = images.shape[1]
     taps = torch.stack([torch.full((), tap, dtype=images.dtype, device=images.device) for tap in SYM6])
-    return [taps.view(shape).expand(images.shape[1], 1, *shape) for shape in ((-1, 1), (1, -1))]
-
-
-def _stride(taps: Tensor) -> tuple[int, int]:
-    return (2, 1) if taps.shape[2] > 1 else (1, 2)
+    for shape, stride in (((-1, 1), (2, 1)), ((1, -1), (1, 2))):
+        images = convolve(images, taps.view(shape).expand(channels, 1, *shape), stride=stride, groups=channels)
+    return images
 
 
 def _scaling(x: Tensor, y: Tensor) -> Tensor:

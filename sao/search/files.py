@@ -69,9 +69,8 @@ def pictures_by_name(path: str | Sequence[str], names: Collection[str], side: in
 
 
 def _square(item: Loaded, side: int) -> np.ndarray | None:
-    data = read(item)
     with quiet():
-        picture = data if isinstance(data, Failure) else decode(data, Recipe(side, 3, "pad"))
+        picture = decode(read(item), Recipe(side, 3, "pad"))
     return picture.pixels if isinstance(picture, Picture) else None
 
 

@@ -27,7 +27,7 @@ def fingerprint_chunk(chunk: list[Loaded]) -> list[Fingerprint | Failure]:
 
 def _fingerprint(item: Loaded) -> Fingerprint | Failure:
     data = read(item)
-    picture = data if isinstance(data, Failure) else decode(data, _RECIPE)
+    picture = decode(data, _RECIPE)
     if isinstance(picture, Failure):
         return picture
     assert picture.frames is not None

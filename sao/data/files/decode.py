@@ -151,8 +151,7 @@ def inspect_chunk(chunk: list[Loaded]) -> list[Header | Failure]:
 def decode_chunk(chunk: list[Loaded], recipe: Recipe) -> list[tuple[list[Picture] | Failure, bytes]]:
     """Each item's pictures (or failure) and the digest of the bytes it was made of, from one reading of the file."""
     with quiet():
-        loaded = map(read, chunk)  # one at a time
-        return [(data if isinstance(data, Failure) else decode_all(data, recipe), digest(data)) for data in loaded]
+        return [(decode_all(data, recipe), digest(data)) for data in map(read, chunk)]
 
 
 def digest_chunk(chunk: list[Loaded]) -> list[bytes]:
@@ -179,16 +178,16 @@ def read(item: Loaded) -> bytes | Failure:
     return data if len(data) <= MAX_FILE_BYTES else Failure(_too_long())
 
 
-def decode(data: bytes, recipe: Recipe) -> Picture | Failure:
+def decode(data: bytes | Failure, recipe: Recipe) -> Picture | Failure:
     """The image of a file, of a stack the first."""
     pictures = decode_all(data, recipe, most=1)
     return pictures if isinstance(pictures, Failure) else pictures[0]
 
 
-def decode_all(data: bytes, recipe: Recipe, most: int | None = None) -> list[Picture] | Failure:
+def decode_all(data: bytes | Failure, recipe: Recipe, most: int | None = None) -> list[Picture] | Failure:
     """Every image of a file: one, unless it is a stack whose pages are images."""
-    if not data:
-        return Failure("the file is empty")
+    if isinstance(data, Failure) or not data:
+        return data or Failure("the file is empty")
     try:
         stack = _stack(io.BytesIO(data), data[:START_BYTES])
         if stack is not None:
