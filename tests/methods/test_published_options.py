@@ -1,4 +1,4 @@
-"""The defaults of the methods that are not ours are the numbers that their authors, or the paper's comparison, published.
+"""The defaults of all methods are the numbers that their authors, or the paper's comparison, published.
 
 A preset may change them for its data; a default that changes by itself would make every comparison one with something else.
 """
@@ -64,9 +64,13 @@ ddpm:
   augmentation: {crop: null, jitter: null, grey: 0.0, blur: 0.0, solarise: 0.0, flip: true}
 vit: {patch: null, width: 384, depth: 12, heads: 12}
 unet: {channels: 128, multipliers: null, blocks: 2, attention: [16], dropout: 0.1}
+# The paper's, for images; where paper and code differ, the code's.
+structural:
+  {distance: jensen_shannon, covariance: full, centre: sphere, epsilon: 0.5, cluster_weight: 3.0, neighbours: 1, bank: 10240,
+   skip_first_fake: false, smoothness_weight: 5.0, lipschitz: 1.0, power_steps: 1, smooth_every: 1, norm_weight: 4.0,
+   norm_side: floor, spectral_normalisation: false, generator: {width: 128, depth: 2, latent_size: 128, falling: false}}
 # Of our own: a default that changed would make of an old configuration another network.
 perceptron: {width: 128, depth: 2}
-structural: {generator: {width: 128, depth: 2, latent_size: 128, falling: false}}
 """)
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from sao.errors import InputError
 from sao.methods import Batch, discriminator_passes
 from sao.methods.gan import Adversarial
-from sao.methods.structural import Options, Structural
+from sao.methods.structural import Structural
 
 LOSSES = {"distance", "similarity_real", "similarity_fake", "norm_hinge", "smoothness"}
 DIAGNOSTICS = {"embedding_norm", "jacobian_norm", "logdet_real", "logdet_fake", "gradient_norm"}
@@ -196,15 +196,6 @@ def test_the_jacobian_and_the_embeddings_go_where_they_are_wanted():
     found = [method.step(tiny.batch(step), step) for step in range(40)]
     assert abs(float(found[-1]["discriminator/jacobian_norm"]) - 1) < abs(float(found[0]["discriminator/jacobian_norm"]) - 1)
     assert float(found[-1]["discriminator/embedding_norm"]) > 0.9
-
-
-def test_the_defaults_are_the_papers():
-    """Its weights and sizes for images; where paper and code differ, the code's."""
-    options = Options()
-    assert (options.distance, options.covariance, options.centre, options.epsilon) == ("jensen_shannon", "full", "sphere", 0.5)
-    assert (options.cluster_weight, options.neighbours, options.bank, options.skip_first_fake) == (3, 1, 10240, False)
-    assert (options.smoothness_weight, options.lipschitz, options.power_steps, options.smooth_every) == (5, 1, 1, 1)
-    assert (options.norm_weight, options.norm_side, options.spectral_normalisation) == (4, "floor", False)
 
 
 def test_the_local_head_is_there_only_where_it_is_asked_for():
