@@ -402,7 +402,9 @@ def test_minutes_are_of_all_steps_and_of_no_evaluation(tmp_path):
     run = Run(tmp_path)
     # An evaluation of 100 s after step 20; stopped after step 30, then gone on with.
     seconds = [(10, 60.0), (20, 120.0), (30, 280.0), (40, 50.0), (50, 110.0)]
-    run.metrics.write_text("".join(json.dumps({"step": step, "time/seconds": spent}) + "\n" for step, spent in seconds))
+    rows = [{"step": step, "time/seconds": spent} for step, spent in seconds]
+    rows += [{"step": 60, "time/seconds": ""}, {"step": "70", "time/seconds": 300.0}]  # damaged
+    run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run.training_seconds() == pytest.approx(50 * 6)
 
 
