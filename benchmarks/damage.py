@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -127,14 +128,10 @@ def _short() -> Iterator[None]:
         if config.steps_for(len(dataset.train)) <= MOST_STEPS:
             train(run, config, dataset, *others)
 
-    trainer.train = limited
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # one that reaches a person shows a line of the program
-            warnings.filterwarnings("ignore", category=DeprecationWarning)  # torch's own
-            yield
-    finally:
-        trainer.train = train
+    with mock.patch.object(trainer, "train", limited), warnings.catch_warnings():
+        warnings.simplefilter("error")  # one that reaches a person shows a line of the program
+        warnings.filterwarnings("ignore", category=DeprecationWarning)  # torch's own
+        yield
 
 
 def run_all(count: int, seed: int, folder: Path) -> list[str]:

@@ -19,13 +19,8 @@ from sao.methods import Batch
 from sao.runtime.machine import processor_name
 from sao.training import device
 
-SMALL = {
-    "train.batch": "12",
-    "encoder.widths": "[16, 32]",
-    "method.embedding_size": "8",
-    "method.generator.width": "4",
-    "method.bank": "64",
-}
+SMALL = {"train.batch": "12", "encoder.widths": "[16, 32]"}
+SMALL |= {"method.embedding_size": "8", "method.generator.width": "4", "method.bank": "64"}
 
 
 def small(**changes: str) -> Config:

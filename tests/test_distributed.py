@@ -260,7 +260,7 @@ def test_torchrun_restarts_a_killed_worker_and_goes_on_from_the_last_checkpoint(
     with (tmp_path / "said.txt").open("w") as said:
         launched = subprocess.Popen(words, stdout=said, stderr=said, env=environment)
     try:
-        worker.wait_for(lambda: len(checkpoint.steps_in(run / "checkpoints")) > 0)
+        tiny.wait_for(lambda: len(checkpoint.steps_in(run / "checkpoints")) > 0, lambda: launched.poll() is None)
         os.kill(_worker_of(launched.pid, rank=1), signal.SIGKILL)
         assert launched.wait(300) == 0, (tmp_path / "said.txt").read_text()
     finally:
@@ -288,7 +288,7 @@ def test_a_request_to_one_process_stops_all_at_one_step(tmp_path):
     run = tmp_path / "run"
     group = worker.start(2, tmp_path, "command", *train(run, train__steps=5000, log__checkpoint_every=5000))
     try:
-        worker.wait_for(lambda: tiny.lines_of(run / "metrics.jsonl") > 2)
+        tiny.wait_for(lambda: tiny.lines_of(run / "metrics.jsonl") > 2, group[1].is_alive)
         os.kill(group[1].pid, signal.SIGTERM)
         assert worker.finish(group) == [130, 130]
     finally:

@@ -71,14 +71,7 @@ def test_each_purpose_of_a_step_draws_once_and_anew_in_each_step(options, monkey
     assert alike == []
 
 
-CHANGES = {
-    "crop": Augmentation(crop=0.3),
-    "jitter": Augmentation(jitter=(0.8, 0.8, 0.8, 0.2)),
-    "grey": Augmentation(grey=0.5),
-    "blur": Augmentation(blur=0.5),
-    "solarise": Augmentation(solarise=0.5),
-    "flip": Augmentation(flip=True),
-}
+CHANGES = {"crop": 0.3, "jitter": (0.8, 0.8, 0.8, 0.2), "grey": 0.5, "blur": 0.5, "solarise": 0.5, "flip": True}
 
 
 def test_no_two_changes_of_an_image_use_the_same_numbers(monkeypatch):
@@ -95,7 +88,8 @@ def test_no_two_changes_of_an_image_use_the_same_numbers(monkeypatch):
             return augmentation(images, 0, "test", 0, len(images))
 
     used = {}
-    for name, augmentation in CHANGES.items():
+    for name, value in CHANGES.items():
+        augmentation = Augmentation.model_validate({name: value})
         plain = changed(augmentation, None)
         used[name] = {column for column in range(100) if not torch.equal(changed(augmentation, column), plain)}
     assert used.keys() == Augmentation.model_fields.keys()

@@ -317,6 +317,17 @@ def said(capsys, *words: object) -> str:
     return capsys.readouterr().out
 
 
+def before_step(monkeypatch: Any, kind: type[Method], action: Callable[[Any, Batch, int], object]) -> None:
+    """Do something with the method, the batch and the number before each step."""
+    step = kind.step
+
+    def acting(self: Any, batch: Batch, number: int) -> Any:
+        action(self, batch, number)
+        return step(self, batch, number)
+
+    monkeypatch.setattr(kind, "step", acting)
+
+
 def refused(capsys, *words: object, quiet: bool = False) -> str:
     """The one line that a command says before it gives up; `quiet`: it has said nothing else."""
     capsys.readouterr()

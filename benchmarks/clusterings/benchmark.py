@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sao.errors import InputError
 from sao.evaluation.manifold import check_algorithm
-from sao.reproduce.rows import CPU_PRESETS, Row, Table, controls
+from sao.reproduce.rows import CPU_PRESETS, Row, Table, controls, of_method
 
 OURS = "ours"
 COMPONENTS = 32  # of PCA
@@ -20,13 +20,8 @@ RIVALS = {
     "n2d": "N2D, autoencoder of ClustPy + UMAP",
 }
 # Longer than the presets, whose lengths are for tables of many rows, and nearer to the paper's step than they are.
-_LONG = {
-    "train.schedule": "cosine",
-    "method.keys_from": "ema",
-    "method.smooth_every": "2",
-    "log.evaluate_every": "500",
-    "log.checkpoint_every": "500",
-}
+_LONG = {"train.schedule": "cosine", "log.evaluate_every": "500", "log.checkpoint_every": "500"}
+_LONG |= of_method({"keys_from": "ema", "smooth_every": "2"})
 RECIPES = {
     "mnist": {**_LONG, "train.steps": "3000"},
     "fashion_mnist": {**_LONG, "train.steps": "2000"},
@@ -34,12 +29,8 @@ RECIPES = {
 }
 # Twice the width, for about three times the minutes. So wide a D runs away with some seeds: its embeddings grow until nothing
 # is told apart, which a weak ceiling on their length prevents.
-WIDE = {
-    "encoder.widths": "[16, 64, 128, 256]",
-    "method.generator_optimiser.learning_rate": "1e-3",
-    "method.norm_side": "ceiling",
-    "method.norm_weight": "0.02",
-}
+WIDE = {"encoder.widths": "[16, 64, 128, 256]"}
+WIDE |= of_method({"generator_optimiser.learning_rate": "1e-3", "norm_side": "ceiling", "norm_weight": "0.02"})
 NOT_WIDE = ("digits", "cifar10")  # their own presets have other networks; it was not tried there
 NOTES = (
     "Data: digits 8x8 as they are, a fifth held out by the seed. MNIST, Fashion-MNIST (60,000 / 10,000) and CIFAR-10 (50,000 / "

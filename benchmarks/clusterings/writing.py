@@ -16,14 +16,9 @@ from sao.runtime.files import write_text
 from sao.training.run_folder import Run
 
 # Heading, and the metrics of which each column has accuracy, NMI and ARI.
-COLUMNS = {
-    "k-means": ("kmeans", "nmi", "ari"),
-    "best of 20": ("kmeans_best", "kmeans_best_nmi", "kmeans_best_ari"),
-    "UMAP": ("manifold", "manifold_nmi", "manifold_ari"),
-    "UMAP, all images": ("together", "together_nmi", "together_ari"),
-    "spectral": ("spectral", "spectral_nmi", "spectral_ari"),
-    "own": ("own", "own_nmi", "own_ari"),
-}
+NAMED = {"best of 20": "kmeans_best", "UMAP": "manifold", "UMAP, all images": "together", "spectral": "spectral", "own": "own"}
+COLUMNS = {"k-means": ("kmeans", "nmi", "ari")}
+COLUMNS |= {heading: (name, f"{name}_nmi", f"{name}_ari") for heading, name in NAMED.items()}
 MOST_POINTS = 12  # of a curve that a person reads; the JSON file has all
 
 

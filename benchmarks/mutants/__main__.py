@@ -22,20 +22,9 @@ from touched import Only, Touched, Watch, quickest
 
 ROOT = Path(__file__).parents[2]
 FOUND = ROOT / "results" / "mutants.jsonl"
-FILES = (
-    "sao/core/objectives.py",
-    "sao/core/finite.py",
-    "sao/core/jacobian.py",
-    "sao/core/memory_bank.py",
-    "sao/core/random.py",
-    "sao/core/distributed.py",
-    "sao/data/split.py",
-    "sao/data/loader.py",
-    "sao/training/loop.py",
-    "sao/training/checkpoint.py",
-    "sao/methods/*.py",
-    "sao/evaluation/*.py",
-)
+FILES = [f"sao/core/{name}.py" for name in ("objectives", "finite", "jacobian", "memory_bank", "random", "distributed")]
+FILES += ["sao/data/split.py", "sao/data/loader.py", "sao/training/loop.py", "sao/training/checkpoint.py"]
+FILES += ["sao/methods/*.py", "sao/evaluation/*.py"]
 # Tests beside those of the file's own name.
 GAN_STEP, VIEWS_STEP = "tests/methods/test_structural_step.py", "tests/methods/test_baseline_steps.py"
 VIEW_METHODS = ["tests/methods/test_view_steps.py", "tests/methods/test_two_views.py"]
@@ -192,17 +181,9 @@ def _try(folder: Path, mutant: Mutant, tests: list[str], known: dict[str, dict],
 
 def _note(mutant: Mutant, outcome: trial.Outcome, state: dict[str, str]) -> None:
     result = "timeout" if outcome.timed_out else "survived" if outcome.code == 0 else "killed"
-    row = {
-        "key": mutant.key,
-        "file": mutant.file,
-        "line": mutant.line,
-        "kind": mutant.kind,
-        "result": result,
-        "test": outcome.failed,
-        "seconds": round(outcome.seconds, 1),
-        **state,
-    }
-    trial.note(FOUND, row)
+    about = {name: getattr(mutant, name) for name in ("key", "file", "line", "kind")}
+    found = {"result": result, "test": outcome.failed, "seconds": round(outcome.seconds, 1)}
+    trial.note(FOUND, about | found | state)
     print(f"{result:8} {outcome.seconds:5.1f} s  line {mutant.line}: {mutant.key}", flush=True)
 
 

@@ -7,29 +7,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-OPERATORS: dict[type, type] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Mult,
-    ast.Pow: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
+TURNED = [(ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]  # either is the other's opposite
+EXCHANGED = [(ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.BitAnd, ast.BitOr), (ast.And, ast.Or), (ast.Lt, ast.LtE)]
+EXCHANGED += [(ast.Gt, ast.GtE), *TURNED]
+OPERATORS: dict[type, type] = dict.fromkeys((ast.FloorDiv, ast.Mod, ast.Pow), ast.Mult)
+OPERATORS |= {one: other for pair in EXCHANGED for one, other in (pair, pair[::-1])}
 LEFT_OUT = {"detach", "square", "sqrt", "abs", "log", "exp", "clamp", "clamp_min", "clamp_max", "relu", "normalize", "clone"}
 RENAMED = {"mean": "sum", "sum": "mean", "min": "max", "max": "min", "argmin": "argmax", "argmax": "argmin", "zeros": "ones"}
 WIDTH = 120  # letters of a mutant that are shown
@@ -170,8 +152,8 @@ def _changes(node: ast.expr | ast.stmt) -> Iterator[tuple[str, ast.expr | ast.st
 
 def _changes_once(test: ast.expr) -> bool:
     """Whether another change already turns this condition round."""
-    turned = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)
-    return isinstance(test, ast.UnaryOp) or (isinstance(test, ast.Compare) and isinstance(test.ops[0], turned))
+    turned = isinstance(test, ast.Compare) and isinstance(test.ops[0], tuple(kind for pair in TURNED for kind in pair))
+    return turned or isinstance(test, ast.UnaryOp)
 
 
 def _calls(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:

@@ -25,16 +25,8 @@ from sao.methods import Batch, Method
 from sao.runtime import machine
 from sao.training.device import set_threads
 
-PHASES = (
-    "data",
-    "generator",
-    "momentum keys",
-    "discriminator forward",
-    "jacobian",
-    "discriminator backward",
-    "generator pass",
-    "optimiser",
-)
+PHASES = ("data", "generator", "momentum keys", "discriminator forward", "jacobian", "discriminator backward")
+PHASES += ("generator pass", "optimiser")
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,12 @@ def check_options(table: Table, rows: Sequence[Row], options: Mapping[str, str])
             raise InputError(f"no row of {table.name} has an option --{key}{suggestion(Config, key)}")
 
 
-# --- a preset as the recipe of a row --------------------------------------------------------------------------------------
+# --- options, and a preset, as the recipe of a row ------------------------------------------------------------------------
+
+
+def of_method(own: Mapping[str, str]) -> dict[str, str]:
+    """Options of a method, from their names within it."""
+    return {f"method.{key}": value for key, value in own.items()}
 
 
 def recipe_of(preset: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sao.reproduce.rows import CPU_PRESETS, PAPER_PRESETS, WIRING, Row, Scale, Table, controls
+from sao.reproduce.rows import CPU_PRESETS, PAPER_PRESETS, WIRING, Row, Scale, Table, controls, of_method
 from sao.reproduce.study import HELD, SHORTER
 
 # --- what suits each method, as options -----------------------------------------------------------------------------------
@@ -22,11 +22,7 @@ PLAIN = {"method.view.jitter": "null", "method.view.grey": "0"}
 
 def _lars(rate: str, decay: str, **own: str) -> Recipe:
     optimiser = {"kind": "lars", "learning_rate": rate, "weight_decay": decay}
-    return {**SOLO, **{f"method.optimiser.{key}": value for key, value in optimiser.items()}, **_method(own)}
-
-
-def _method(own: Mapping[str, str]) -> Recipe:
-    return {f"method.{key}": value for key, value in own.items()}
+    return {**SOLO, **{f"method.optimiser.{key}": value for key, value in optimiser.items()}, **of_method(own)}
 
 
 _OF_IMAGENET_SIMCLR = {"hidden_size": "4096", "projection_size": "512"}
@@ -35,13 +31,8 @@ _WARM_UP = {"method.warm_up.temperature": "0.04", "method.warm_up.epochs": "50"}
 # ViT-small with patches of 4x4, at 128x128 of 8x8; the paper says no more of it.
 _MAE = {**SOLO, "method.optimiser.learning_rate": "2e-4", "encoder": "vit"}
 # "Default hyper-parameters", says the paper: those of the first publication. Of ImageNet-10 it has no number.
-_DDPM = {
-    "train.epochs": "2000",
-    "train.batch": "128",
-    "train.warmup_epochs": "13",
-    "method.optimiser.learning_rate": "2e-4",
-    "encoder": "unet",
-}
+_DDPM = {"train.epochs": "2000", "train.batch": "128", "train.warmup_epochs": "13", "encoder": "unet"}
+_DDPM |= of_method({"optimiser.learning_rate": "2e-4"})
 
 PAPER_SCALE: Mapping[str, Mapping[str, Recipe]] = {
     "simclr": {CIFAR: _lars("0.4", "1e-4"), IMAGENET: {**_lars("0.3", "1e-4", **_OF_IMAGENET_SIMCLR), **WHOLE}},
@@ -63,15 +54,16 @@ PAPER_SCALE: Mapping[str, Mapping[str, Recipe]] = {
 RATES = ("3e-4", "1e-3", "3e-3")
 _SELDOM = {"log.evaluate_every": "500"}  # a validation takes as long as 40 steps of these methods
 _CPU = {"train.batch": "128", "train.schedule": "cosine", **_SELDOM}
-_HEADS = _method({"hidden_size": "256", "projection_size": "64", "view.crop": "0.2"})
+_HEADS = of_method({"hidden_size": "256", "projection_size": "64", "view.crop": "0.2"})
 _STRONG = {"view.jitter": "[0.4, 0.4, 0.4, 0.1]", "view.blur": "0"}
 _BOTH = {"second_view.crop": "0.2", "predictor_size": "256"}
 _VIT = {"encoder": "vit", "encoder.width": "96", "encoder.depth": "4", "encoder.heads": "3"}
+_VIT |= of_method({"decoder.width": "64", "decoder.depth": "2", "decoder.heads": "4"})
 _UNET = {"encoder": "unet", "encoder.channels": "32", "encoder.blocks": "1"}
 
 
 def _cpu(steps: int, **own: str) -> Recipe:
-    return {**_CPU, **_HEADS, "train.steps": str(steps), **_method(own)}
+    return {**_CPU, **_HEADS, "train.steps": str(steps), **of_method(own)}
 
 
 CPU_SCALE: Mapping[str, Recipe] = {
@@ -83,12 +75,7 @@ CPU_SCALE: Mapping[str, Recipe] = {
     "dino": _cpu(
         1100, **{"second_view.crop": "0.2"}, outputs="256", momentum="0.99", teacher_temperature="0.04", frozen_epochs="0.25"
     ),
-    "mae": {
-        **_CPU,
-        **_VIT,
-        "train.steps": "500",
-        **_method({"decoder.width": "64", "decoder.depth": "2", "decoder.heads": "4"}),
-    },
+    "mae": {**_CPU, **_VIT, "train.steps": "500"},
     "ddpm": {**_CPU, **_UNET, "train.batch": "64", "train.steps": "250"},
     "ours": {"train.schedule": "cosine", "train.steps": "600", **_SELDOM},
     "supervised": {**_CPU, "train.steps": "3000"},

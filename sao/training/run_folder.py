@@ -205,7 +205,8 @@ class Run:
     def training_seconds(self) -> float:
         """All steps at the median time of one, without evaluations on the way and stops; 0 where nothing was logged."""
         rows = self.rows() if self.metrics.exists() else []
-        times = [(0, 0.0), *((row["step"], row["time/seconds"]) for row in rows if "time/seconds" in row)]
+        logged = [(0, 0.0), *((row["step"], row["time/seconds"]) for row in rows if "time/seconds" in row)]
+        times = [(step, spent) for step, spent in logged if isinstance(step, int) and isinstance(spent, int | float)]
         each = [(then - now) / (later - step) for (step, now), (later, then) in pairwise(times) if then > now]
         return times[-1][0] * statistics.median(each) if each else 0.0
 

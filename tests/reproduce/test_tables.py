@@ -241,14 +241,11 @@ def test_asked_to_stop_a_study_saves_its_runs_and_leaves_no_process_behind(tmp_p
 
 
 def test_a_run_that_diverges_is_recorded_and_the_study_goes_on(ablation, tmp_path, monkeypatch, capsys):
-    original = HingeGAN.step
-
-    def step(self, batch, number):
+    def diverge(method, batch, number):
         if number == 1:
             raise NonFiniteError("discriminator/adversarial_hinge")
-        return original(self, batch, number)
 
-    monkeypatch.setattr(HingeGAN, "step", step)
+    tiny.before_step(monkeypatch, HingeGAN, diverge)
     shutil.copytree(ablation / REFERENCE_RUN, tmp_path / "out" / REFERENCE_RUN)
     asked = words("table4", tmp_path / "out", "--rows", "hinge,raw")
     assert main(asked) == 0
@@ -402,7 +399,9 @@ def test_minutes_are_of_all_steps_and_of_no_evaluation(tmp_path):
     run = Run(tmp_path)
     # An evaluation of 100 s after step 20; stopped after step 30, then gone on with.
     seconds = [(10, 60.0), (20, 120.0), (30, 280.0), (40, 50.0), (50, 110.0)]
-    run.metrics.write_text("".join(json.dumps({"step": step, "time/seconds": spent}) + "\n" for step, spent in seconds))
+    rows = [{"step": step, "time/seconds": spent} for step, spent in seconds]
+    rows += [{"step": 60, "time/seconds": ""}, {"step": "70", "time/seconds": 300.0}]  # damaged
+    run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run.training_seconds() == pytest.approx(50 * 6)
 
 

@@ -43,13 +43,8 @@ def test_a_run_goes_on_where_it_began(tmp_path, monkeypatch, capsys):
 
 
 def test_the_same_bits_are_asked_for_during_the_steps_alone(tmp_path, monkeypatch):
-    step, seen = Supervised.step, []
-
-    def recorded(self, batch, number):
-        seen.append(torch.are_deterministic_algorithms_enabled())
-        return step(self, batch, number)
-
-    monkeypatch.setattr(Supervised, "step", recorded)
+    seen = []
+    tiny.before_step(monkeypatch, Supervised, lambda *_: seen.append(torch.are_deterministic_algorithms_enabled()))
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     for index, wanted in enumerate((True, False)):
         tiny.trained(tmp_path / str(index), method="supervised", train__steps=1, train__deterministic=wanted)

@@ -192,13 +192,8 @@ def test_refuses_images_too_small_or_not_square():
 
 @pytest.mark.parametrize(("kind", "name"), [(Structural, "structural"), (Supervised, "supervised")])
 def test_labels_are_given_to_the_supervised_method_alone(kind, name, tmp_path, monkeypatch):
-    step, given = kind.step, []
-
-    def seen(self, batch, number):
-        given.append(batch.labels)
-        return step(self, batch, number)
-
-    monkeypatch.setattr(kind, "step", seen)
+    given = []
+    tiny.before_step(monkeypatch, kind, lambda method, batch, number: given.append(batch.labels))
     tiny.trained(tmp_path / "run", method=name, train__steps=2)
     assert len(given) == 2
     assert all((labels is not None) == (name == "supervised") for labels in given)

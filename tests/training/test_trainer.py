@@ -74,15 +74,14 @@ ENTRIES = [by_command, by_dry_run, by_function, by_estimator, by_table, by_figur
 @pytest.mark.usefixtures("without_summary")
 @pytest.mark.parametrize("train", ENTRIES, ids=lambda entry: entry.__name__)
 def test_every_entry_trains_in_the_numerics_and_by_the_schedule_of_the_loop(train, tmp_path, monkeypatch):
-    step, seen, rates = Structural.step, set(), []
+    seen, rates = set(), []
 
-    def noted(self, batch, number):
+    def noted(method, batch, number):
         tf32 = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         seen.add((torch.are_deterministic_algorithms_enabled(), *tf32))
-        rates.append(self.optimisers["discriminator"].param_groups[0]["lr"])
-        return step(self, batch, number)
+        rates.append(method.optimisers["discriminator"].param_groups[0]["lr"])
 
-    monkeypatch.setattr(Structural, "step", noted)
+    tiny.before_step(monkeypatch, Structural, noted)
     monkeypatch.setattr(study, "measured", lambda *_: [])
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
@@ -166,16 +165,9 @@ def test_a_folder_that_goes_away_is_noticed_and_the_state_is_saved_beside_it(how
 
 def test_a_folder_that_goes_away_in_the_last_step_is_noticed(tmp_path, monkeypatch, capsys):
     """The evaluation and its files come after the last step."""
-    out, step = tmp_path / "run", Supervised.step
-
-    def deleting(self, batch, number):
-        if number == 7:
-            shutil.rmtree(out)
-        return step(self, batch, number)
-
-    monkeypatch.setattr(Supervised, "step", deleting)
+    out = tmp_path / "run"
     (tmp_path / "run-rescued").mkdir()
-    assert main(["train", *tiny.words(method="supervised"), "--out", str(out)]) == 4
+    assert train_until(lambda: shutil.rmtree(out), 7, monkeypatch, out) == 4
     assert capsys.readouterr().err.endswith(f"its state after step 8 is saved: go on with sao resume {out}-rescued-2\n")
     assert list((tmp_path / "run-rescued").iterdir()) == []
 
@@ -203,15 +195,8 @@ def fill(disk: Path) -> None:
 
 def train_until(change, at: int, monkeypatch, out: Path, **options: int) -> int:
     """The exit code of a training in whose step something is done."""
-    step = Supervised.step
-
-    def changing(self, batch, number):
-        if number == at:
-            change()
-        return step(self, batch, number)
-
     with monkeypatch.context() as patched:
-        patched.setattr(Supervised, "step", changing)
+        tiny.before_step(patched, Supervised, lambda method, batch, number: change() if number == at else None)
         return main(["train", *tiny.words(method="supervised", **options), "--out", str(out)])
 
 
