@@ -153,7 +153,7 @@ def test_pages_of_ten_files_alike_are_channels(kinds, asked, chosen, said):
     ("kinds", "channels"), [([(1, 5)], 1), ([(3, 1), (1, 9)], 3), ([(4, 5), (3, 4)], 4), ([(3, 5), (4, 5), (1, 1)], 3)]
 )
 def test_channels_are_those_of_most_files(kinds, channels):
-    counted = Counter({(False, "bytes", there, 1, 1, False): files for there, files in kinds})
+    counted: Any = Counter({(False, "bytes", there, 1, 1, False): files for there, files in kinds})
     assert of_files._channels_of(counted, False) == channels
     assert of_files._channels_of(Counter({(True, "bytes", 2, 3, 3, True): 4}), True) == 6
 
