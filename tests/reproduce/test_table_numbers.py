@@ -1,0 +1,565 @@
+"""Tables of studies and sweeps to the letter, from results that are given to them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+
+from sao import config as configuration
+from sao.cli import reproduce as command
+from sao.data.dataset import Dataset, Images
+from sao.errors import InputError
+from sao.evaluation.result import Metric, write_json
+from sao.reproduce import figure1, figure2, known, measure, study, table, table1, tables
+from sao.reproduce.figure2 import Row as Panel
+from sao.reproduce.figure2_measure import arm_histogram, cosines, direction_agreement, shared_neighbours, square_grid
+from sao.reproduce.rows import Row, StudyRun, Table, controls
+from sao.sweeps import table as sweep_table
+from sao.sweeps.grid import Grid, SweepRun, _changed, axis, grid_of
+
+ROWS = (Row("a", "The first", paper={"digits": {"svm": 0.8764, "fid": 12.344}}), Row("b", "The second"))
+TABLE = Table("t", "cpu", "A title", ROWS, {"digits": "digits"}, ("digits",), ("a note",))
+
+
+def fake(**values: Any) -> Any:
+    return SimpleNamespace(**values)
+
+
+def a_run(
+    row: Row = ROWS[0], seed: int = 0, data: str = "digits", folder: Path = Path("x"), tried: str | None = None
+) -> StudyRun:
+    return StudyRun(row, data, tiny.config(seed=seed), folder / f"{row.name}-{data}-{seed}-{tried}", Path("y"), tried)
+
+
+def found(**values: float) -> dict[str, Metric]:
+    return {name: Metric(name, value) for name, value in values.items()}
+
+
+# --- a table of a study ---------------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_the_mean_and_the_deviation_of_a_sample_over_its_seeds():
+    done = [
+        (a_run(seed=0), found(svm=0.5, kmeans=0.25)),
+        (a_run(seed=1), found(svm=0.75)),
+        (a_run(seed=2), found(diverged_at_step=70.0, svm=0.125)),
+        (a_run(ROWS[1], seed=0), found(svm=0.9)),
+        (a_run(data="mnist"), found(svm=0.1)),
+    ]
+    line = table.summarised(ROWS[0], "digits", done)
+    assert line == {
+        "row": "a",
+        "title": "The first",
+        "data": "digits",
+        "seeds": [0, 1, 2],
+        "diverged": {"2": 70},
+        "metrics": {
+            "svm": {"mean": 0.625, "std": pytest.approx(0.25 / 2**0.5), "values": [0.5, 0.75]},
+            "kmeans": {"mean": 0.25, "std": 0.0, "values": [0.25]},
+        },
+        "paper": {"svm": 0.8764, "fid": 12.344},
+    }
+    assert table.seeds_of(line) == "0, 1, 2 (diverged at step 70)"
+    assert table._rows([line]) == [
+        "| row | seeds | svm | svm (paper) | kmeans | fid (paper) |",
+        "|---|---|---|---|---|---|",
+        "| The first | 0, 1, 2 (diverged at step 70) | 62.5 ± 17.7 | 87.6 | 25.0 | 12.34 |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("parameters_g", [1_234_567, 1_234_567], "1.23"),
+        ("minutes", [1.5], "1.50"),
+        ("minutes", [1.0, 2.0], "1.50 ± 0.71"),
+        ("knn5", [0.12345], "12.3"),
+        ("purity_swapped_equal_k_chance", [0.5], "50.0"),
+        ("effective_rank", [12.0, 12.0], "12.00 ± 0.00"),
+        ("fid", [0.5], "0.50"),
+    ],
+)
+def test_accuracies_are_in_percent_and_parameters_in_millions(name, values, said):
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    line = {"metrics": {name: {"mean": float(np.mean(values)), "std": std, "values": values}}}
+    assert table._ours(line, name) == said
+    assert table._ours(line, "other") == "–"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("svm", 0.898, "89.8"), ("parameters_d", 11.5e6, "11.5"), ("is", 8.726, "8.73"), ("nmi", 0.7277, "72.8")],
+)
+def test_the_papers_numbers_are_shown_as_it_prints_them(name, value, said):
+    assert table._papers({"paper": {name: value}}, name) == said
+    assert table._papers({"paper": {}}, name) == "–"
+
+
+def test_a_search_shows_what_each_rate_was_worth_and_which_was_taken():
+    searches = [{"row": "a", "data": "digits", "scores": {"1e-3": 0.5, "3e-3": 0.75, "1e-2": 0.75}}]
+    assert table._search([]) == ""
+    assert table._search(searches).splitlines()[-3:] == [
+        "| row | data | tried |",
+        "|---|---|---|",
+        "| a | digits | 1e-3: 50.0, **3e-3: 75.0**, 1e-2: 75.0 |",
+    ]
+
+
+def test_notes_of_a_table_depend_on_what_is_in_it():
+    reference = Row("supervised", "with labels", kind="reference")
+    done = [(a_run(ROWS[1]), found(svm=0.5))]
+    assert len(table._notes(done)) == 3
+    assert table._notes([(a_run(), found(svm=0.5))])[3].startswith("(paper): the paper's number")
+    compared = [*done, (a_run(reference), found(probe=0.8766, frechet_classifier=1.0))]
+    assert table._notes(compared)[3] == (
+        "…_classifier on digits: in the features of the row 'supervised', a classifier with test accuracy 87.7 (linear probe); "
+        "not comparable with FID"
+    )
+
+
+def test_a_table_on_disk_has_every_run_in_its_order(tmp_path):
+    runs = [a_run(row, seed, folder=tmp_path) for row in ROWS for seed in (0, 1)]
+    for value, run in zip((0.5, 0.75, 0.25), runs, strict=False):
+        run.folder.mkdir()
+        write_json(run.evaluation, [Metric("svm", value), Metric("fid", float("nan"))])
+    table.write_table(TABLE, runs, tmp_path, "sao reproduce t", {("a", "digits"): {"1e-3": 0.5}})
+    content = json.loads((tmp_path / "t.json").read_text())
+    assert [(line["row"], line["seeds"]) for line in content["rows"]] == [("a", [0, 1]), ("b", [0])]
+    assert [(one["row"], one["seed"], one["data"]) for one in content["runs"]] == [
+        ("a", 0, "digits"),
+        ("a", 1, "digits"),
+        ("b", 0, "digits"),
+    ]
+    assert content["search"] == [{"row": "a", "data": "digits", "scores": {"1e-3": 0.5}}]
+    assert (content["command"], content["scale"], content["notes"]) == ("sao reproduce t", "cpu", ["a note"])
+    lines = (tmp_path / "t.md").read_text().splitlines()
+    assert lines[0] == "# A title (scale: cpu)"
+    assert lines[2].startswith("`sao reproduce t`, 20")
+    assert "- a note" in lines
+    assert "## digits" in lines
+    assert "| The first | 0, 1 | 62.5 ± 17.7 | 87.6 | 12.34 |" in lines
+    assert "| The second | 0 | 25.0 | – | – |" in lines
+
+
+@pytest.mark.parametrize(("cores", "said"), [(1, "1 core, P"), (8, "8 cores, P")])
+def test_the_machine_of_a_table(monkeypatch, cores, said):
+    monkeypatch.setattr(table, "usable_cores", lambda: cores)
+    monkeypatch.setattr(table, "processor_name", lambda: "P")
+    assert table.facts_of(TABLE, "c")["machine"] == said
+
+
+def test_curves_are_of_the_metric_of_that_name(tmp_path):
+    assert table.validated(tmp_path, "eval/probe") == []
+    folder = tmp_path / "run"
+    run = tiny.Run.create(folder, tiny.config(), tiny.DataFacts("d", (1, 8, 8), 20))
+    run.metrics.write_text('{"step": 3, "eval/kmeans_n20": 0.5, "eval/probe_n20": 0.25}\n{"step": 6, "eval/probe_n20": 0.75}\n')
+    assert table.validated(folder, "eval/probe") == [(3, 0.25), (6, 0.75)]
+    assert table.validated(folder, "eval/kmeans") == [(3, 0.5)]
+
+
+# --- a study --------------------------------------------------------------------------------------------------------------
+
+
+def test_runs_and_trials_have_names():
+    assert a_run(seed=3).name == "a on digits, seed 3"
+    assert a_run(tried="1e-3").name == "a on digits, learning rate 1e-3"
+
+
+def test_what_is_said_of_a_finished_run(monkeypatch, tmp_path):
+    monkeypatch.setattr(study, "note_origin", lambda run: None)
+    run = a_run(folder=tmp_path)
+    run.folder.mkdir()
+    for metrics, said in (
+        ([Metric("kmeans", 0.12345), Metric("svm", 0.9876), Metric("probe", 0.5)], "svm 0.988, kmeans 0.123"),
+        ([Metric("diverged_at_step", 70.0)], "diverged at step 70"),
+        ([Metric("svm", float("nan")), Metric("probe", 0.5)], ""),
+    ):
+        monkeypatch.setattr(study, "_metrics", lambda run, metrics=metrics: metrics)
+        assert study.finish_run(run) == said
+
+
+def test_references_come_first_and_those_that_learn_from_others_last(tmp_path, capsys):
+    rows = [Row("late", "", needs="a"), ROWS[0], Row("supervised", "", kind="reference"), ROWS[1]]
+    runs = [a_run(row, folder=tmp_path) for row in rows]
+    runs[3].folder.mkdir()
+    runs[3].evaluation.write_text("[]")
+    order: list[str] = []
+    assert study.finish_each(runs, 1, lambda: order.append("written"), lambda run: order.append(run.row.name) or "fine") == 3
+    assert order == ["supervised", "written", "a", "written", "late", "written"]
+    assert capsys.readouterr().out.splitlines() == [
+        "4 runs, 1 of them done already",
+        "supervised on digits, seed 0: fine; left: 2",
+        "a on digits, seed 0: fine; left: 1",
+        "late on digits, seed 0: fine; left: 0",
+    ]
+    assert study.finish_each([a_run(folder=tmp_path, tried="1")], 1, finish=lambda run: "") == 1
+    assert capsys.readouterr().out.startswith("1 trials of learning rates, 0 of them done already\n")
+
+
+def test_the_best_rate_needs_all_trials_and_a_diverged_one_is_worth_nothing(tmp_path):
+    row = replace(ROWS[0], rates=("1", "2", "3"), rate_options=("x", "y"))
+    trials = [a_run(row, folder=tmp_path, tried=rate) for rate in row.rates]
+    for trial, metrics in zip(trials, ([Metric("svm", 0.5)], [Metric("diverged_at_step", 3)]), strict=False):
+        trial.folder.mkdir()
+        configuration.save(trial.config, trial.folder / "config.yaml")
+        write_json(trial.evaluation, metrics)
+    assert study.judged(trials) == {}
+    trials[2].folder.mkdir()
+    configuration.save(trials[2].config, trials[2].folder / "config.yaml")
+    write_json(trials[2].evaluation, [Metric("svm", 0.5), Metric("knn1", 0.9)])
+    scores = study.judged(trials)
+    assert scores == {("a", "digits"): {"1": 0.5, "2": 0.0, "3": 0.5}}
+    assert study.chosen_rates(scores, [row]) == {("a", "digits"): {"x": "1", "y": "1"}}
+
+
+def test_a_trial_is_a_third_as_long_and_looked_at_once(tmp_path):
+    row = replace(ROWS[0], rates=("1e-3", "2e-3"), rate_options=("method.generator_optimiser.learning_rate",))
+    options = {"train.steps": "100"}
+    first, second = study.trials_of(TABLE, [row], ["digits"], options, tmp_path)
+    assert (first.config.train.steps, first.tried, second.tried) == (33, "1e-3", "2e-3")
+    assert first.folder == tmp_path / "search" / "a-digits-1e-3"
+    assert (first.config.log.evaluate_every, first.config.log.sample_every, first.config.log.checkpoint_every) == (
+        None,
+        None,
+        500,
+    )
+    assert second.config.by_name()["method.generator_optimiser.learning_rate"] == 2e-3
+    assert study.trials_of(TABLE, [row], ["digits"], {"train.steps": "2"}, tmp_path)[0].config.train.steps == 1
+    by_hand = {"method.generator-optimiser.learning-rate": "1"}
+    assert study.trials_of(TABLE, [row], ["digits"], by_hand, tmp_path) == []
+    assert study.trials_of(TABLE, [replace(row, without=("digits",))], ["digits"], {}, tmp_path) == []
+
+
+def test_a_fifth_of_the_training_set_is_held_back():
+    images = Images(np.arange(50, dtype=np.uint8)[:, None, None, None].repeat(8, 1).repeat(8, 2), np.arange(50) % 2)
+    found = study.within_training_set(Dataset("d", images, images.select(np.arange(3))))
+    assert (len(found.train), len(found.test)) == (40, 10)
+
+
+def test_a_study_is_priced_by_the_runs_that_are_left(monkeypatch, capsys, tmp_path):
+    seen = []
+    step = fake(seconds=2.0, trial=fake(batch=16))
+    monkeypatch.setattr(
+        study, "price", lambda config: seen.append(config) or fake(note="data        d", samples=100, step=step, checkpoint=5e8)
+    )
+    raw, rival = Row("raw", "", kind="raw"), Row("rival", "", kind="rival", needs="a")
+    runs = [a_run(folder=tmp_path), a_run(seed=1, folder=tmp_path), a_run(raw), a_run(rival), a_run(ROWS[1], folder=tmp_path)]
+    runs[4].folder.mkdir()
+    runs[4].evaluation.write_text("[]")
+    study.price_study(runs, 4)
+    assert capsys.readouterr().out.splitlines() == [
+        "data        d",
+        "measured    steps of batch 16",
+        "a on digits, seed 0: 8 steps of 2.00 s, 0m 16s",
+        "a on digits, seed 1: 8 steps of 2.00 s, 0m 16s",
+        "raw on digits, seed 0: nothing to train",
+        "rival on digits, seed 0: 8 steps of 2.00 s, 0m 16s, as long as a",
+        "b on digits, seed 0: done already",
+        "5 runs: 0m 48s of training left, 0m 12s with 4 at a time that do not slow each other down",
+        "2.0 GB of checkpoints; the evaluation of each run comes on top",
+    ]
+    assert len(seen) == 1
+    study.price_study(runs[:1], 1)
+    assert "at a time" not in capsys.readouterr().out
+
+
+def test_origins_of_known_runs_are_kept(tmp_path):
+    run = a_run(folder=tmp_path)
+    record = {
+        "row": "a",
+        "data": "digits",
+        "seed": 0,
+        "processor": "P",
+        "date": "2020-02-02",
+        "config": run.config.model_dump(mode="json"),
+    }
+    record["metrics"] = [{"name": "svm", "value": 0.5, "std": None, "protocol": {}}]
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps({"runs": [{**record, "row": "b"}, {**record, "data": "mnist"}, record]}))
+    runs = [run, a_run(seed=1, folder=tmp_path)]
+    assert [one.name for one, _ in known.known_runs(file, runs)] == ["a on digits, seed 0"]
+    assert known.take_known(file, runs) == 1
+    again = known.record_of(run)
+    assert (again["processor"], again["date"], again["metrics"]) == ("P", "2020-02-02", record["metrics"])
+    assert known.known_runs(file, runs) == []  # it is done now
+    assert (
+        known.known_runs(file, [a_run(folder=tmp_path / "b"), a_run(Row("c", "", needs="a"))]) == []
+    )  # its weights are needed
+
+
+# --- the rows of the paper ------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_numbers_of_table_1():
+    rows = {row.name: row.paper for row in table1.table1("paper").rows}
+    cifar10 = {
+        name: (round(100 * p["cifar10"]["svm"], 1), round(100 * p["cifar10"]["kmeans"], 1)) for name, p in rows.items() if p
+    }
+    assert {
+        name: cifar10[name]
+        for name in ("ours", "dino", "nnclr", "simclr", "byol", "swav", "mae", "ddpm", "supervised", "untrained")
+    } == {
+        "ours": (89.8, 80.1),
+        "dino": (89.7, 63.9),
+        "nnclr": (91.7, 69.3),
+        "simclr": (90.6, 75.3),
+        "byol": (93.1, 75.0),
+        "swav": (89.1, 64.5),
+        "mae": (82.3, 37.0),
+        "ddpm": (91.1, 78.0),
+        "supervised": (95.1, 95.1),
+        "untrained": (42.9, 22.0),
+    }
+    assert rows["ours"]["imagenet10"]["svm"] == pytest.approx(0.912)
+    assert rows["ours"]["cifar100"]["kmeans"] == pytest.approx(0.382)
+    assert "imagenet10" not in rows["ddpm"]
+    assert rows["ddpm"]["cifar10"]["parameters_encoder"] == pytest.approx(41.8e6)
+
+
+def test_the_papers_numbers_of_the_other_tables():
+    rows = {row.name: row.paper for row in tables.table2("paper").rows}
+    assert rows["ours-fc"]["cifar10"] == pytest.approx(
+        {"kmeans": 0.8, "svm": 0.893, "probe": 0.884, "knn1": 0.877, "knn5": 0.892}
+    )
+    assert rows["simclr"]["cifar100"] == pytest.approx(
+        {"kmeans": 0.021, "svm": 0.045, "probe": 0.054, "knn1": 0.027, "knn5": 0.025}
+    )
+    rows = {row.name: row.paper for row in tables.table3("paper").rows}
+    assert rows["ours"] == {"cifar10": {"nmi": 0.7277, "purity": 0.8152}}
+    assert rows["self-conditioned"] == {"cifar10": {"nmi": 0.3326, "purity_swapped": 0.1173}}
+    rows = {row.name: row.paper for row in tables.table4("paper").rows}
+    assert rows["full"]["cifar10"] == pytest.approx(
+        {"is": 8.73, "fid": 13.63, "kmeans": 0.8011, "svm": 0.8976, "parameters_d": 11.5e6, "parameters_g": 4.9e6}
+    )
+    assert rows["stylegan2"]["cifar10"]["parameters_d"] == pytest.approx(20.7e6)
+    assert [row.name for row in tables.samples("paper").rows] == ["full", "jsd", "hinge", "biggan", "supervised"]
+    rows = {row.name: row.paper for row in tables.table5("paper").rows}
+    assert (rows["genrep"], rows["ours"]) == ({"imagenet100": {"probe": 0.55}}, {"imagenet100": {"probe": 0.599}})
+
+
+def test_controls_are_the_same_in_every_table():
+    assert [(row.name, row.kind) for row in controls("cpu")] == [
+        ("raw", "raw"),
+        ("patches", "patches"),
+        ("untrained", "untrained"),
+        ("supervised", "reference"),
+    ]
+    assert [dict(row.recipe) for row in controls("paper")][3] == {"train.epochs": "100"}
+    assert figure1.SHOWN == 2000
+    assert (measure.GENERATED, measure.METRICS) == (10_000, ("kmeans", "svm", "probe", "knn1", "knn5"))
+
+
+# --- figures --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_line_below_a_panel():
+    panel = figure1.Panel("t", np.zeros((1, 2)), None, [], {"svm": 0.89764, "kmeans": 0.5})
+    assert figure1.below(panel) == "SVM 89.8, k-means 50.0"
+    assert figure1.below(replace(panel, numbers={})) == "no labels, or too few samples to score"
+
+
+def test_colours_begin_again_after_twenty_classes():
+    assert len({figure1._colour(code) for code in range(20)}) == 20
+    assert figure1._colour(20) == figure1._colour(10)
+
+
+def test_the_table_of_figure_2():
+    def numbers(value: float) -> dict[str, dict[str, float]]:
+        found: dict[str, dict[str, float]] = {}
+        for place, (panel, name) in enumerate(figure2.COLUMNS.values()):
+            found.setdefault(panel, {})[name] = 40.0 if name == "bins_hit" else value + place / 100
+        return found
+
+    rows = [Panel("m", 0, 1.0, numbers(0.5)), Panel("c", 0, 1.0, numbers(0.25)), Panel("m", 1, 1.0, numbers(0.75))]
+    lines = figure2.table(rows).splitlines()
+    assert lines[0] == (
+        "| run | seeds | on an arm | parts hit (of 40) | 1-NN | linear | neighbours kept | transport cosine "
+        "| update cosine within | between |"
+    )
+    assert lines[2] == (
+        "| m | 0, 1 | 0.625 ± 0.125 | 40 ± 0.000 | 0.645 ± 0.125 | 0.655 ± 0.125 | 0.665 ± 0.125 | 0.675 ± 0.125 "
+        "| 0.685 ± 0.125 | 0.695 ± 0.125 |"
+    )
+    assert lines[3] == "| c | 0 | 0.250 | 40 | 0.270 | 0.280 | 0.290 | 0.300 | 0.310 | 0.320 |"
+
+
+def test_numbers_of_figure_2_by_hand():
+    np.testing.assert_allclose(square_grid(2, 3.0), [[-1.5, -1.5], [1.5, -1.5], [-1.5, 1.5], [1.5, 1.5]])
+    np.testing.assert_allclose(cosines(np.array([[2.0, 0], [0, 3]]), np.array([[5.0, 0], [1, 1]])), [1, 0.5**0.5])
+    directions = np.array([[1.0, 0], [0, 2.0], [1, 0], [-1, 0]])
+    within, between = direction_agreement(directions, np.array([0, 0, 1, 1]))
+    assert (within, between) == pytest.approx(((0 + -1) / 2, (1 + -1 + 0 + 0) / 4))
+    line = np.arange(5.0)[:, None]
+    assert shared_neighbours(line, line**2, 1) == pytest.approx(1.0)
+    assert shared_neighbours(line, line[::-1] ** 3, 1) < 1
+    assert arm_histogram(np.zeros((0, 2)), 0.1).shape == (2, 20)
+
+
+# --- flags of the command -------------------------------------------------------------------------------------------------
+
+
+def test_words_and_seeds_are_separated_by_commas():
+    assert command.words_in("--rows", " a, b ,,c") == ["a", "b", "c"]
+    assert command.words_in("--rows", None) is None
+    assert command.seeds_in("2, 0,2") == [2, 0]
+    for text in ("", "1,", "-1", "a", "1.0", "²"):
+        with pytest.raises(InputError, match="--seeds takes whole numbers"):
+            command.seeds_in(text)
+    with pytest.raises(InputError, match="--rows is empty"):
+        command.words_in("--rows", ", ")
+    assert command.options_of(fake(steps=3, jobs=None), {"a": "b"}) == {"a": "b", "train.steps": "3"}
+    with pytest.raises(InputError, match=r"^--jobs must be at least 1, got 0$"):
+        command.options_of(fake(steps=None, jobs=0), {})
+
+
+def test_so_many_runs_go_at_a_time(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr(command, "usable_cores", lambda: 6)
+    assert (command.at_a_time("cpu"), command.at_a_time("paper")) == (6, 1)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    assert (command.at_a_time("cpu"), command.at_a_time("paper")) == (3, 3)
+
+
+# --- sweeps ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def swept(tmp_path) -> tuple[Grid, list[SweepRun]]:
+    """Two combinations with three seeds, of which the last run is not done."""
+    grid = Grid("digits", {"train.batch": ["16", "32"]}, [0, 1, 2], {})
+    runs = []
+    for combination in grid.combinations():
+        for seed in grid.seeds:
+            name = grid.run_name(combination, seed)
+            runs.append(SweepRun(name, grid.name(combination), seed, tmp_path / name, tiny.config(), None))
+    for run, value in zip(runs, (0.5, 0.6, 0.7, 0.75, 0.8), strict=False):
+        (run.folder / "eval").mkdir(parents=True)
+        write_json(
+            run.folder / "eval" / "summary.json", [Metric("svm", value), Metric("raw/svm", 0.5), Metric("nmi", float("nan"))]
+        )
+    return grid, runs
+
+
+def test_a_sweep_has_the_mean_and_the_deviation_of_each_combination(swept, tmp_path):
+    grid, runs = swept
+    sweep_table.write_table(tmp_path, grid, runs, "sao sweep", [])
+    assert (tmp_path / "table.csv").read_text("utf-8-sig").splitlines() == [
+        "train.batch,metric,mean,deviation,runs",
+        f"16,svm,{np.mean([0.5, 0.6, 0.7])},{np.std([0.5, 0.6, 0.7], ddof=1)},3",
+        "16,raw/svm,0.5,0.0,3",
+        f"32,svm,{np.mean([0.75, 0.8])},{np.std([0.75, 0.8], ddof=1)},2",
+        "32,raw/svm,0.5,0.0,2",
+    ]
+    content = json.loads((tmp_path / "table.json").read_text())
+    assert [one["name"] for one in content["combinations"]] == ["batch=16", "batch=32"]
+    assert content["combinations"][1]["options"] == {"train.batch": "32"}
+    assert content["combinations"][1]["metrics"]["svm"]["by_seed"] == {"0": 0.75, "1": 0.8}
+    assert sweep_table.spread({4: 0.5}) == (0.5, None)
+
+
+def test_a_sweep_on_the_screen(swept):
+    grid, runs = swept
+    grid.diverged["batch=32,seed=2"] = "step 3: loss is NaN"
+    row = {"metric": "svm", "difference": 0.25, "decided": True}
+    by_run = [
+        {"seed": 0, "reason": None, "rows": [row, {"metric": "knn5", "difference": -0.5, "decided": True}]},
+        {
+            "seed": 1,
+            "reason": None,
+            "rows": [{**row, "difference": -0.1, "decided": False}, {"metric": "knn5", "difference": -0.25, "decided": True}],
+        },
+        {"seed": 2, "reason": "the data of one was not at hand", "rows": []},
+    ]
+    across = [{"metric": "svm", "seeds": 3, "difference": 0.125, "interval": None, "p": 0.0456, "decided": True}]
+    tests = [{"first": "batch=16", "second": "batch=32", "by_run": by_run, "over_seeds": across}]
+    lines = sweep_table.as_markdown(grid, runs, tests).splitlines()
+    assert lines[:9] == [
+        "mean ± deviation over seeds 0, 1, 2",
+        "|          | svm           |",
+        "|----------|---------------|",
+        "| batch=16 | 0.600 ± 0.100 |",
+        "| batch=32 | 0.775 ± 0.035 |",
+        "batch=32,seed=2 diverged: step 3: loss is NaN",
+        "",
+        "batch=32 against batch=16",
+        "seed 2 is not tested run against run: the data of one was not at hand",
+    ]
+    assert lines[9:13] == [
+        "| metric | difference | better | worse  | p over 3 seeds |",
+        "|--------|------------|--------|--------|----------------|",
+        "| svm    | +0.125     | 1 of 2 | 0 of 2 | 0.046          |",
+        "| knn5   | -0.375     | 0 of 2 | 2 of 2 | –              |",
+    ]
+    assert lines[14].startswith("better, worse: in so many runs, sample by sample on the same held-out samples")
+    assert sweep_table.as_markdown(grid, [], []).splitlines()[1] == "nothing was measured"
+
+
+@pytest.mark.parametrize(("seeds", "tested"), [([0, 1], 0), ([0, 1, 2], 2), ([0, 1, 2, 3], 2)])
+def test_three_seeds_are_tested_across(seeds, tested):
+    first = {name: {seed: 0.5 + seed / 100 for seed in seeds} for name in ("svm", "knn1", "raw/svm", "alone")}
+    second = {name: {seed: 0.75 - seed**2 / 100 for seed in [*seeds, 9]} for name in ("svm", "knn1", "raw/svm")}
+    rows = sweep_table._across_seeds(first, second, 2)
+    assert [(row["metric"], row["seeds"]) for row in rows] == [("svm", len(seeds)), ("knn1", len(seeds))][:tested]
+    for row in rows:
+        ours, theirs = ([values["svm"][seed] for seed in seeds] for values in (second, first))
+        assert row["difference"] == pytest.approx(np.mean(ours) - np.mean(theirs))
+        from scipy.stats import ttest_rel
+
+        assert row["p"] == pytest.approx(min(1, 4 * ttest_rel(ours, theirs).pvalue))  # two metrics, two combinations
+        assert row["decided"] == (row["p"] < 0.05)
+
+
+def test_values_of_an_axis_are_separated_by_commas():
+    assert axis("--train.batch=16, 32") == ("train.batch", ["16", "32"])
+    assert axis("encoder.widths=[4,8],[8]") == ("encoder.widths", ["[4,8]", "[8]"])
+    for text, said in (
+        ("train.batch", "--over takes OPTION=VALUE,VALUE"),
+        ("train.batch=16", r"--over train.batch has one value: give several, or set it for all runs with --train.batch 16"),
+        ("train.batch=16,", "--over train.batch has an empty value"),
+        ("train.batch=16,32,16", "--over train.batch has the value 16 twice: leave one out"),
+        ("=1,2", "--over takes OPTION=VALUE,VALUE"),
+    ):
+        with pytest.raises(InputError, match=f"^{said}"):
+            axis(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, None),
+        ({"seeds": [0, 1, 2]}, None),
+        ({"seeds": [1]}, "seed 0 is in it and left out here"),
+        ({"over": {"a": ["1", "2", "3"]}}, None),
+        ({"over": {"a": ["3"]}}, "a 1, 2 is in it and left out here"),
+        ({"over": {}}, "over a, not over seeds alone"),
+        ({"over": {"a": ["1", "2"], "b": ["1"]}}, "over a, not over a and b"),
+        ({"preset": "own"}, "of digits, not of own"),
+        ({"auto": True}, "without --auto"),
+        ({"options": {"c": "4"}}, "c was 3, and is 4 here"),
+        ({"options": {}}, "c was 3, and is not given here"),
+        ({"options": {"c": "3", "d": "1"}}, "d was not given, and is 1 here"),
+        ({"options": {"c": "3", "log.every": "1"}}, None),
+    ],
+)
+def test_what_makes_it_another_sweep(change, said):
+    before = Grid("digits", {"a": ["1", "2"]}, [0, 1], {"c": "3"})
+    assert _changed(before, replace(before, **change)) == said
+
+
+def test_contradictions_of_a_grid():
+    for over, seeds, options, said in (
+        (["seed=1,2"], [0], {}, "seeds are given with --seeds 1,2"),
+        (["train.batch=1,2", "train.batch=3,4"], [0], {}, "--over train.batch is there twice"),
+        (["train.batch=1,2"], [0], {"train.batch": "3"}, "--over train.batch and --train.batch contradict each other"),
+        ([], [0, 1], {"seed": "3"}, "--seed is for one run"),
+        ([], [0], {}, "one run is no sweep"),
+    ):
+        with pytest.raises(InputError, match=said):
+            grid_of("digits", over, seeds, options)
+    grid = grid_of("digits", ["a.x=1,2", "b.y=3,4"], [0], {})
+    assert [grid.name(one) for one in grid.combinations()] == ["x=1,y=3", "x=1,y=4", "x=2,y=3", "x=2,y=4"]
