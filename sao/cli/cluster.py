@@ -29,7 +29,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--manifold", choices=MANIFOLDS, help="clusters along the manifold instead of k-means")
     parser.add_argument("-o", "--output", required=True, help="folder for assignments.csv and pictures")
     parser.add_argument(
-        "--names", metavar="L.csv", help="a table of name,label: a group is called what most of its members are"
+        "--names", metavar="L.csv", help="a table of name,label: a group is called what most of its labelled members are"
     )
     parser.add_argument("--copy-to", metavar="DIR", help="copy the images into a folder for each group")
     parser.add_argument("--link", action="store_true", help="with --copy-to: links instead of copies")

@@ -132,4 +132,4 @@ def _print(groups: "list[Group]", known: "Known") -> None:
         if len(group.copies) > SHOWN_COPIES:
             print(f"           … and {len(group.copies) - SHOWN_COPIES} more")
     if len(groups) > SHOWN:
-        print(f"… and {len(groups) - SHOWN} more groups")
+        print(f"… and {counted(len(groups) - SHOWN, 'more group')}")

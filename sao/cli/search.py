@@ -9,7 +9,7 @@ import numpy as np
 
 from sao.cli.flags import DATA, add_feature, add_overwrite, add_run
 from sao.cli.output import warn, writable_folder
-from sao.errors import InputError, printable
+from sao.errors import InputError, counted, printable
 from sao.runtime.csv_files import write_csv
 from sao.runtime.files import written
 
@@ -99,7 +99,7 @@ def _print(found: "Neighbours") -> None:
         if len(names) > SHOWN:
             print(f"  … and {len(names) - SHOWN} more")
     if len(found) > SHOWN_QUERIES:
-        print(f"… and {len(found) - SHOWN_QUERIES} more queries")
+        print(f"… and {counted(len(found) - SHOWN_QUERIES, 'more query', 'more queries')}")
 
 
 def _picture(found: "Neighbours", queries: "list[Part]", gallery: "Part") -> "PIL.Image.Image | None":

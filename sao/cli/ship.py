@@ -22,7 +22,7 @@ HALF_AGREES = 0.02  # of the largest value, where numbers are kept in half of th
 
 def add_options(parser: ArgumentParser) -> None:
     add_run(parser)
-    parser.add_argument("-o", "--output", required=True, help="a new folder, which every command then takes for RUN")
+    parser.add_argument("-o", "--output", required=True, help="a new folder; all but resume and report then take it for RUN")
     parser.add_argument("--half", action="store_true", help="keep weights in 16 bits, if features and samples stay the same")
     parser.add_argument("--licence", default="not stated", help="of the weights, for the model card (default: not stated)")
 

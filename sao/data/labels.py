@@ -13,7 +13,7 @@ import numpy as np
 
 from sao.data.dataset import UNLABELLED, Dataset
 from sao.data.split import LABEL_COLUMNS, encode_labels
-from sao.errors import InputError, printable
+from sao.errors import InputError, counted, printable
 from sao.runtime.csv_files import original
 
 NAME_COLUMNS = ("name", "file", "filename", "path", "image")
@@ -70,11 +70,11 @@ class LabelFile:
     def _note(self, samples: int, labelled: int, classes: int, unknown: list[str], ambiguous: int) -> str:
         against = f", {self.contradicted} of them with different labels and left out" if self.contradicted else ""
         parts = [
-            f"{self.where}: {labelled} of {samples} samples have a label, of {_counted(classes, 'class', 'classes')}",
+            f"{self.where}: {labelled} of {samples} samples have a label, of {counted(classes, 'class', 'classes')}",
             samples > labelled and f"{samples - labelled} have none",
-            unknown and f"{_counted(len(unknown), 'name is', 'names are')} unknown (the first: {printable(unknown[0])})",
-            ambiguous and f"{_counted(ambiguous, 'file name is', 'file names are')} in several folders: write their paths",
-            self.repeated and f"{_counted(self.repeated, 'name comes', 'names come')} more than once{against}",
+            unknown and f"{counted(len(unknown), 'name is', 'names are')} unknown (the first: {printable(unknown[0])})",
+            ambiguous and f"{counted(ambiguous, 'file name is', 'file names are')} in several folders: write their paths",
+            self.repeated and f"{counted(self.repeated, 'name comes', 'names come')} more than once{against}",
         ]
         return "; ".join(part for part in parts if part)
 
@@ -149,7 +149,3 @@ def with_class_for_unlabelled(dataset: Dataset) -> Dataset:
 def _plain(name: str) -> str:
     """As names are compared: escaped as they are printed, "/" between folders, letters in one form."""
     return unicodedata.normalize("NFC", printable(name.strip())).replace("\\", "/").removeprefix("./")
-
-
-def _counted(number: int, one: str, more: str) -> str:
-    return f"{number} {one if number == 1 else more}"

@@ -61,7 +61,6 @@ class Side(NamedTuple):
 class Adversarial(DiscriminatorPasses):
     features_with = ("ema_discriminator.network.encoder",)
     embeddings_with = ("ema_discriminator.network.encoder", "ema_discriminator.network.head")
-    decodes_with: ClassVar[tuple[str, ...]] = ("ema_generator",)
     zero_sum = False  # whether D's losses, as functions of the generated samples, are those of G with the sign turned
 
     def __init__(
@@ -266,10 +265,6 @@ class Adversarial(DiscriminatorPasses):
     @torch.no_grad()
     def embeddings(self, inputs: Tensor) -> Tensor:
         return self.ema_discriminator.network(inputs)[1]
-
-    @torch.no_grad()
-    def decode(self, latents: Tensor) -> Tensor:
-        return self.ema_generator.network(latents)
 
     def smooth_function(self, inputs: Tensor) -> Tensor:
         return self.ema_discriminator.network(inputs)[1]

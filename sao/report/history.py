@@ -64,10 +64,11 @@ def described(
         form = f"{facts.shape[0]} numbers"
     about = (type(config.method).__doc__ or config.method.name).strip().splitlines()[0].rstrip(".")
     batch, total = config.train.batch, config.steps_for(facts.samples)
+    passes = step * batch / facts.samples
     sentences = [
         f"{about} ({config.method.name}), trained on {facts.samples:,} {kind}s of {form} from “{facts.name}”.",
         f"{'All' if step >= total else f'{step:,} of'} {total:,} steps of {batch} {kind}s are done: "
-        f"{step * batch / facts.samples:.3g} passes over the data{_duration(rows)}.",
+        f"{passes:.3g} {'pass' if passes == 1 else 'passes'} over the data{_duration(rows)}.",
     ]
     if config.train.start_from:
         sentences.append(f"It began with the weights of {config.train.start_from} ({config.train.start_weights}).")

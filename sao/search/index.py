@@ -21,7 +21,7 @@ from torch import Tensor
 from sao.data.dataset import Images, Samples
 from sao.data.files.cache import Cache
 from sao.data.files.npz import read_npz
-from sao.errors import InputError
+from sao.errors import InputError, counted
 from sao.evaluation.inputs import feature_matrix, same_width, unit_rows
 from sao.evaluation.neighbours import nearest
 from sao.runtime.files import written
@@ -44,7 +44,7 @@ class Neighbours:
         return len(self.queries)
 
     def __repr__(self) -> str:
-        lines = [f"{self.rows.shape[1]} neighbours of {len(self)} queries"]
+        lines = [f"{self.rows.shape[1]} neighbours of {counted(len(self), 'query', 'queries')}"]
         for query, names, distances in zip(self.queries[:SHOWN_QUERIES], self.names, self.distances, strict=False):
             near = [f"{name} {distance:.3f}" for name, distance in zip(names, distances, strict=True)]
             more = ", …" if len(near) > SHOWN_NEIGHBOURS else ""

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import numpy as np
 from PIL import Image
 
+from sao.errors import counted
 from sao.search.duplicates import Group
 from sao.search.files import LookedThrough
 
@@ -59,7 +60,7 @@ def duplicates_page(groups: Sequence[Group], looked: LookedThrough, title: str, 
         figures = [figure(group.keep, f"keep: {group.why}", True), *(figure(one.row, one.said, False) for one in copies)]
         heading = f"Group {number}: {len(group.rows)} images, {group.kind}"
         sections.append(f"<section><h2>{heading}</h2><div>{''.join(figures)}</div></section>")
-    left = f"<p>{len(groups) - len(shown)} more groups are in the table.</p>" if len(shown) < len(groups) else ""
+    left = f"<p>The table has {counted(more, 'more group')}.</p>" if (more := len(groups) - len(shown)) else ""
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     body = f"<h1>{escape(title)}</h1>{''.join(sections)}{left}"
     return f"<!doctype html><html lang=en><head>{head}<style>{STYLE}</style></head><body>{body}</body></html>\n"

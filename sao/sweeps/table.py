@@ -27,7 +27,7 @@ CSV, JSON = "table.csv", "table.json"
 FEWEST_SEEDS = 3  # for a test across them
 LEGEND = (
     "better, worse: in so many runs, sample by sample on the same held-out samples (McNemar's test); "
-    "p over seeds: Student's t of the differences, from three seeds on. Corrected for the number of comparisons."
+    "p over seeds (how many): Student's t of the differences, from three on. Corrected for the number of comparisons."
 )
 
 Values = dict[str, dict[int, float]]  # of each metric by seed
@@ -81,7 +81,7 @@ def as_markdown(grid: Grid, runs: Sequence[SweepRun], tests: list[dict[str, Any]
     lines = [f"mean ± deviation over seeds {', '.join(map(str, grid.seeds))}"]
     lines += [as_grid(metrics, spread=True)] if metrics else ["nothing was measured"]
     lines += [f"{name} diverged: {what}" for name, what in grid.diverged.items()]
-    return "\n".join([*lines, *_tests_said(tests, grid)])
+    return "\n".join([*lines, *_tests_said(tests)])
 
 
 def tested(grid: Grid, runs: Sequence[SweepRun]) -> list[dict[str, Any]]:
@@ -130,7 +130,7 @@ def _across_seeds(first: Values, second: Values, combinations: int) -> list[dict
     return rows
 
 
-def _tests_said(tests: list[dict[str, Any]], grid: Grid) -> list[str]:
+def _tests_said(tests: list[dict[str, Any]]) -> list[str]:
     lines = []
     for one in tests:
         lines += ["", f"{one['second']} against {one['first']}"]
@@ -141,13 +141,13 @@ def _tests_said(tests: list[dict[str, Any]], grid: Grid) -> list[str]:
         across = {row["metric"]: row for row in one["over_seeds"]}
         reasons = {run["seed"]: run["reason"] for run in one["by_run"] if run["reason"]}
         lines += [f"seed {seed} is not tested run against run: {reason}" for seed, reason in reasons.items()]
-        rows = [["metric", "difference", "better", "worse", f"p over {len(grid.seeds)} seeds"]]
+        rows = [["metric", "difference", "better", "worse", "p over seeds"]]
         for metric in dict.fromkeys([*across, *counts]):
             own, shared = counts.get(metric, []), across.get(metric)
             difference = shared["difference"] if shared else float(np.mean([row["difference"] for row in own]))
             better, worse = (sum(row["decided"] and (row["difference"] > 0) is up for row in own) for up in (True, False))
             of = [f"{count} of {len(own)}" if own else UNMEASURED for count in (better, worse)]
-            rows.append([metric, f"{difference:+.3f}", *of, f"{shared['p']:.2g}" if shared else UNMEASURED])
+            rows.append([metric, f"{difference:+.3f}", *of, f"{shared['p']:.2g} ({shared['seeds']})" if shared else UNMEASURED])
         if len(rows) > 1:
             lines.append(aligned(rows))
     return [*lines, "", LEGEND] if tests else lines
