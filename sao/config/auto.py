@@ -27,6 +27,7 @@ IMAGES_SEEN = 128_000  # at most, by a processor that nobody told how long
 SMALL_WIDTHS = ((16, [32, 64, 128]), (24, [8, 32, 64, 128]), (64, [16, 32, 64, 128]), (math.inf, [8, 16, 32, 64, 128]))
 WIDE = [32, 64, 128, 256]
 FINE = 24  # pixels a side from which images have details
+NORMS = 16  # Jacobian norms of real and of generated samples in a step of the recipe for photographs
 WARMUP, WARMUP_SHARE = 300, 0.1  # steps over which neighbours come in, and the share of the run that they take at most
 EARLY = 0.05  # of a run: as long as this, layers and queues that are unreliable at first are not used
 LONG = 2 * 3600.0  # seconds; what takes longer deserves a word of advice
@@ -106,7 +107,7 @@ def choose_options(config: Config, samples: Samples, given: Set[str]) -> tuple[C
     if device == "cpu" and len(samples.shape) == 3:
         choose("both players learn from one pass ({}), because that saves a sixth of a step", {"method.one_pass": True})
         if _photographs(samples.shape):
-            _choose_recipe_of_photographs(choose, build(values).steps_for(n))
+            _choose_recipe_of_photographs(choose, build(values).steps_for(n), values["train"]["batch"])
         elif samples.shape[1] >= 16:  # on 8x8 digits fewer penalties cost two points of k-means
             choose(
                 "the Jacobian is penalised every {} steps, because that saves a fifth of a step and cost nothing in trials",
@@ -180,10 +181,11 @@ def _photographs(shape: Sequence[int]) -> bool:
     return len(shape) == 3 and shape[0] == 3 and shape[1] >= FINE
 
 
-def _choose_recipe_of_photographs(choose, steps: int) -> None:
+def _choose_recipe_of_photographs(choose, steps: int, batch: int) -> None:
     """That of the preset cifar32, which results/photographs.md measures."""
     recipe = "because that is the recipe that was found for photographs"
     choose(f"the Jacobian is penalised every {{}} steps, {recipe}", {"method.smooth_every": 4})
+    choose(f"and there one sample in {{}} has a Jacobian norm, {recipe}", {"method.smooth_one_in": max(1, batch // NORMS)})
     choose(f"neighbours are found by {{}} features, {recipe}", {"method.keys_from": "own"})
     warmup = min(WARMUP, round(WARMUP_SHARE * steps))
     choose(f"the pull to neighbours grows over {{}} steps, {recipe}", {"method.cluster_warmup": warmup})
