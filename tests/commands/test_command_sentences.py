@@ -10,7 +10,7 @@ import pytest
 import tiny
 import torch
 
-from sao.cli import bench, cache, cluster, doctor, duplicates, output, pricing, sample, search, sweep
+from sao.cli import bench, cache, cluster, doctor, duplicates, evaluating, output, pricing, sample, search, sweep
 from sao.cli import eval as evaluation
 from sao.cli.flags import count_or
 from sao.cli.main import build_parser, split_options
@@ -133,27 +133,50 @@ def test_a_budget_of_nothing_is_refused(given):
     ],
 )
 def test_a_file_of_metrics_is_named_by_all_that_it_depends_on(data, labels, name):
-    found = evaluation._default_file(
+    found = evaluating._default_file(
         fake(evaluations=Path("eval")), 70, fake(feature="layers", weights="raw", data=data, labels=labels)
     )
     assert found == Path("eval") / name
 
 
 def test_what_is_evaluated_by_default():
-    plan = evaluation._plan(None, 123, fake(manifold="spectral", budget="10"))
+    plan = evaluating._plan(None, fake(manifold="spectral", rows=123, budget=10.0))
     assert (plan.metrics, plan.rows, plan.strict, plan.minutes, plan.few, plan.restarts) == (None, 123, False, 10.0, 500, 20)
-    plan = evaluation._plan(["svm", "nmi"], None, fake(manifold="spectral", budget="none"))
+    plan = evaluating._plan(["svm", "nmi"], fake(manifold="spectral", rows=None, budget=None))
     assert (plan.metrics, plan.rows, plan.strict, plan.minutes) == (("svm", "nmi"), None, True, None)
 
 
 # --- the price of a run ---------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def priced(monkeypatch, capsys):
+    """The lines of a price, and what the report was asked to cost."""
+
+    def lines(
+        config: Any, seconds: float = 4.0, memory: float = 3e9, here: float = 8e9
+    ) -> tuple[list[str], list[tuple[int, int]]]:
+        seen = []
+        opened: Any = fake(notes=["a note"], skipped=[], dataset=tiny.few())
+        data = pricing.Priced(opened, 400, 110, "data        digits", False)
+        monkeypatch.setattr(pricing, "with_other_runs", lambda config: config)
+        monkeypatch.setattr(pricing, "_data", lambda config, automatic: (config, data))
+        monkeypatch.setattr(pricing, "take_weights", lambda *given: fake(notes=[]))
+        monkeypatch.setattr(pricing, "step_cost", lambda config, dataset: StepCost(seconds, memory, STEP))  # pyright: ignore
+        monkeypatch.setattr(pricing, "report_seconds", lambda method, test, total: seen.append((len(test), total)) or 75.0)
+        monkeypatch.setattr(pricing.checkpoint, "size_on_disk", lambda method: 250_000_000)
+        monkeypatch.setattr(pricing, "memory_of", lambda device: here)
+        pricing.price_run(config)
+        return capsys.readouterr().out.splitlines(), seen
+
+    return lines
+
+
 @pytest.mark.parametrize(
-    ("batch", "said"), [(64, ", measured"), (256, ", a straight line through batches of 32 and 64 (0.5 s)")]
+    ("batch", "said"), [(64, "2 s, measured"), (256, "2 s, a straight line through batches of 32 and 64 (0.5 s)")]
 )
-def test_how_the_time_of_a_step_is_known(batch, said):
-    assert pricing._learnt_from(StepCost(2.0, GB, STEP), batch) == said
+def test_how_the_time_of_a_step_is_known(priced, batch, said):
+    assert f"one step    {said}" in priced(tiny.config(train__batch=batch), seconds=2.0)[0]
 
 
 @pytest.mark.parametrize(
@@ -165,27 +188,15 @@ def test_how_the_time_of_a_step_is_known(batch, said):
         (9e9, 10e9, "9 GB of the 10 GB here: too much; lower train.batch, or set method.micro_batch"),
     ],
 )
-def test_memory_is_too_much_from_nine_tenths_on(monkeypatch, memory, here, said):
-    monkeypatch.setattr(pricing, "memory_of", lambda device: here)
-    price = pricing.Price("", 1, StepCost(1.0, memory, STEP), 1, 0.0, 0)
-    assert pricing._memory(tiny.config(train__device="cpu"), price) == said
+def test_memory_is_too_much_from_nine_tenths_on(priced, memory, here, said):
+    assert f"memory      {said}" in priced(tiny.config(train__device="cpu"), memory=memory, here=here)[0]
 
 
 @pytest.mark.parametrize("report", [True, False])
-def test_a_price_is_the_sum_of_its_parts(monkeypatch, capsys, report):
+def test_a_price_is_the_sum_of_its_parts(priced, report):
     options = {"train__batch": 50, "train__steps": 30, "log__keep": 3, "log__evaluate_minutes": 2.5}
-    config = tiny.config(**options, log__report=str(report).lower())
-    data = pricing.Priced(fake(notes=["a note"], skipped=[], dataset=tiny.few()), 400, 110, 10, "data        digits", False)
-    monkeypatch.setattr(pricing, "with_other_runs", lambda config: config)
-    monkeypatch.setattr(pricing, "_data", lambda config, automatic: (config, data))
-    monkeypatch.setattr(pricing, "take_weights", lambda *given: fake(notes=[]))
-    monkeypatch.setattr(pricing, "step_cost", lambda config, dataset: StepCost(4.0, 3 * GB, STEP))
-    seen = []
-    monkeypatch.setattr(pricing, "report_seconds", lambda method, test, total: seen.append((len(test), total)) or 75.0)
-    monkeypatch.setattr(pricing.checkpoint, "size_on_disk", lambda method: 250_000_000)
-    monkeypatch.setattr(pricing, "memory_of", lambda device: 8 * GB)
-    pricing.price_run(config)
-    assert capsys.readouterr().out.splitlines() == [
+    lines, seen = priced(tiny.config(**options, log__report=str(report).lower()))
+    assert lines == [
         "a note",
         "data        digits",
         "length      30 steps of 50: 3.75 passes over the data",
@@ -342,7 +353,8 @@ def test_graphics_cards_are_named_with_their_memory(monkeypatch):
     monkeypatch.setattr("sao.training.device.choose_device", lambda name: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: fake(name=f"card {i}", total_memory=(i + 1) * 24e9))
-    assert [found.text for found in doctor._devices()] == ["card 0, 24 GB; card 1, 48 GB"]
+    monkeypatch.setattr(doctor, "agreement_of", lambda device: doctor.Finding("agreement", device))
+    assert [found.text for found in doctor._devices()] == ["card 0, 24 GB; card 1, 48 GB", "cuda"]
 
 
 @pytest.mark.parametrize(
@@ -386,7 +398,8 @@ def test_at_most_five_wrong_operators_are_named(monkeypatch, agrees, wrong, reme
     ],
 )
 def test_from_a_thousand_megabytes_on_sizes_are_in_gigabytes(count, size, said):
-    assert cache._said(count, size) == said
+    entries = [Kept(Path("x"), size // max(count, 1), 0.0, "")] * count
+    assert cache._said(entries) == said
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from sao import __version__
-from sao.cli import embed, search
-from sao.cli import eval as evaluation
+from sao.cli import embed, evaluating, search
 from sao.cli.inputs import _splits_of
 from sao.cli.main import COMMANDS, main
 from sao.data.dataset import Images, Vectors
@@ -189,15 +188,17 @@ def test_generated_metrics_are_those_that_were_asked_for(monkeypatch):
         asked.append((len(real), len(drawn), weights, more["download"], more["seed"]))
         return [Metric(name, 0.5) for name in ("is_x", "fid_x", "kid_x", "precision_x", "recall_x")]
 
-    monkeypatch.setattr("sao.evaluation.evaluate_generation", generation)
-    monkeypatch.setattr("sao.evaluation.memorised", lambda drawn, real: fake(share=Metric("memorised", len(drawn) / len(real))))
+    monkeypatch.setattr("sao.cli.evaluating.evaluate_generation", generation)
+    monkeypatch.setattr(
+        "sao.cli.evaluating.memorised", lambda drawn, real: fake(share=Metric("memorised", len(drawn) / len(real)))
+    )
     model = fake(
         bytes_of=lambda x: x, sample=lambda n, seed: np.zeros((n, 8, 8, 1), np.uint8), facts=fake(shape=(1, 8, 8)), device="cpu"
     )
     data = fake(test=images, train=Images(np.zeros((10, 8, 8, 1), np.uint8)))
 
     def names(metrics: list[str] | None, samples: int | None, inception: str | None = None) -> list[tuple[str, float]]:
-        found = evaluation._generation(model, data, metrics, fake(samples=samples, seed=3, inception=inception), {"run": "r"})
+        found = evaluating._generation(model, data, metrics, fake(samples=samples, seed=3, inception=inception), {"run": "r"})
         assert all(metric.protocol["run"] == "r" for metric in found)
         return [(metric.name, metric.value) for metric in found]
 

@@ -23,7 +23,6 @@ from sao.evaluation.verdict import Verdict
 from sao.report import build
 from sao.report.gallery import Gallery
 from sao.report.points import Generated, Points
-from sao.report.thumbnails import Sheets
 from sao.reproduce import measure
 from sao.reproduce.rows import Row, Table, chosen_data, chosen_rows
 from sao.training import summary, warm_start
@@ -104,8 +103,8 @@ def test_what_a_page_holds_of_points_is_of_these_points(monkeypatch):
     said: list[str] = []
     norms = np.full(9, 0.5)
     limits = build.Limits(points=99, placed=8, generated=2, seconds=1.0, umap=True)
-    sheets = Sheets()
-    found = build._of_points(points, drawn, norms, None, sheets, build._Room(Path("x"), 1), limits, said.append)
+    making = build._Making(Path("x"), 1, limits, said.append)
+    found = build._of_points(points, drawn, norms, None, making)
     shown = found["map"]
     assert said == ["layout of the map", "thumbnails", "duplicates"]
     assert seen == {"n": 11, "umap": True, "most": 8}
@@ -132,9 +131,9 @@ def test_what_a_page_holds_of_points_is_of_these_points(monkeypatch):
     assert found["odd"] == {"count": 2, "rows": [3, 0, 1, 2, 4, 5, 6, 7, 8], "scores": [9, 7, 0, 0, 0, 0, 0, 0, 0]}
     assert [group["size"] for group in found["groups"]] == [3, 3, 3]
     assert [group["generated_count"] for group in found["groups"]] == [1, 0, 1]
-    assert {shown["sheet"], shown["generated"]["sheet"]} == set(sheets.found)
+    assert {shown["sheet"], shown["generated"]["sheet"]} == set(making.sheets.found)
     assert found["duplicates"] == []
-    bare = build._of_points(points, None, None, None, sheets, build._Room(Path("x"), 1), limits, said.append)
+    bare = build._of_points(points, None, None, None, making)
     assert (bare["map"]["generated"], bare["map"]["norms"], bare["memorised"], seen["n"]) == (None, None, None, 9)
 
 
@@ -160,7 +159,7 @@ def test_a_page_has_as_many_groups_as_asked_for_or_classes_or_ten(monkeypatch, a
     )
     monkeypatch.setattr(Gallery, "features", lambda self, function, device: np.zeros((len(self), 2)))
     limits = build.Limits(points=99, placed=8, generated=generated, seconds=2.5, clusters=asked)
-    found, _ = build._of_data(fake(model=model), data, Sheets(), build._Room(Path("x"), 1), limits, lambda stage: None)
+    found, _ = build._of_data(fake(model=model), data, build._Making(Path("x"), 1, limits, [].append))
     assert (seen, found) == ({"k": k, "seed": 3, "count": drawn, "seconds": 2.5}, {"originals": None})
 
 
@@ -174,19 +173,20 @@ def test_a_training_ends_in_its_numbers_and_what_to_type_next(monkeypatch, tmp_p
     from sao.data.files.objects import IN_MEMORY
 
     source = IN_MEMORY if source == "in memory" else source
-    config = tiny.config(train__steps=70, log__evaluate_minutes="null" if minutes is None else minutes)
+    options = {"log__evaluate_minutes": "null" if minutes is None else minutes, "log__report": str(report).lower()}
+    config = tiny.config(train__steps=70, **options)
     config = config.model_copy(update={"data": config.data.model_copy(update={"source": source})})
     run = Run.create(tmp_path / "run", config, DataFacts("d", (1, 8, 8), 400))
     (run.samples / "step-00000070.png").write_bytes(b"")
     ours = Metric("svm", 0.5, None, {"interval_95": [0.25, 0.75]})
     found = Evaluation([ours, Metric("nmi", float("nan"))], Verdict(True, "Yes, it is.", []), 400, 30)
     monkeypatch.setattr(summary, "_evaluated", lambda *given: found)
-    monkeypatch.setattr(summary, "_report", lambda *given: Path("page.html") if report else None)
+    monkeypatch.setattr(summary, "refreshed", lambda run, model, data: Path("page.html") if model.step == 70 else None)
     lines: list[str] = []
     finals: list[Any] = []
     log = fake(say=lines.append, check=lambda step: None, final=lambda step, metrics: finals.append((step, metrics)))
     data = tiny.Dataset("d", Vectors(np.zeros((400, 2), np.float32)), Vectors(np.zeros((30, 2), np.float32)))
-    summary.print_summary(run, config, data, fake(), log, 3725.0)
+    summary.print_summary(run, config, data, fake(eval=lambda: None), log, 3725.0)
     before = (
         []
         if minutes is None

@@ -25,9 +25,9 @@ from sao.data.dataset import (
 )
 from sao.data.files import images as of_files
 from sao.data.files.arrays import ArrayImages, Arrays, _likely_axes, _usual_scale
-from sao.data.files.decode import Recipe
+from sao.data.files.decode import Header, Recipe
 from sao.data.files.grouped import _distinct, _places, safe_name
-from sao.data.files.images import Tally, choose_size, fit_note
+from sao.data.files.images import choose_size, fit_note
 from sao.data.files.open import open_path, shard_paths
 from sao.data.files.reading import ReadOptions
 from sao.data.files.tables import listed, read_numbers
@@ -85,35 +85,39 @@ def test_the_size_is_a_power_of_two_below_the_median_side(sides, largest, size, 
     ],
 )
 def test_how_images_became_squares(sizes, fit, said):
-    assert fit_note(Counter(sizes), Recipe(32, 3, fit)) == said
+    assert fit_note(set(sizes), Recipe(32, 3, fit)) == said
 
 
 def test_what_was_done_to_images_is_counted():
-    tally = Tally()
-    for width, height, transparent, deep, more in (
-        (31, 90, True, True, False),
-        (32, 32, False, True, True),
-        (90, 40, True, False, False),
-    ):
-        tally.add(fake(width=width, height=height, transparent=transparent, deep=deep, more_pages=more))
-    assert tally.notes(Recipe(32, 3, "crop")) == [
+    headers = Counter(
+        [
+            Header(31, 90, False, True, "integers"),
+            Header(32, 32, False, False, "floats", more_pages=True),
+            Header(90, 40, False, True),
+        ]
+    )
+    assert of_files._notes_about(headers, Recipe(32, 3, "crop")) == [
         "images of 3 different sizes were centre-cropped to squares and resized to 32x32",
         "1 of 3 images are smaller than 32 pixels and were enlarged",
         "2 of 3 images have transparency and were composited on white",
         "1 files have more pages than the first: pip install 'sao[tiff]' to read them",
         "images are read as colour (3 channels)",
     ]
-    assert tally.notes(Recipe(8, 1, "crop", frame=16))[-2:] == [
+    assert of_files._notes_about(headers, Recipe(8, 1, "crop", frame=16))[-2:] == [
         "images are read as grey (1 channel)",
         "training sees random crops of the whole images, which are kept at 16x16 for it",
     ]
-    assert tally.reading(Recipe(8, 1, "crop")) == ["2 of 3 images have more than 8 bits a pixel and were reduced to 8"]
-    assert tally.reading(Recipe(8, 1, "crop", bits=16)) == []
+    assert of_files._lost_bits(headers, Recipe(8, 1, "crop")) == [
+        "2 of 3 images have more than 8 bits a pixel and were reduced to 8"
+    ]
+    assert of_files._lost_bits(headers, Recipe(8, 1, "crop", bits=16)) == []
 
 
 def stacks(*files: tuple[int, int, bool, int]) -> Counter:
     """(pages, pages of an image, whether told, files)"""
-    return Counter({(True, "bytes", 1, pages, together, told): count for pages, together, told, count in files})
+    return Counter(
+        {Header(8, 8, True, False, "bytes", 1, pages, together, told): count for pages, together, told, count in files}
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,9 +157,9 @@ def test_pages_of_ten_files_alike_are_channels(kinds, asked, chosen, said):
     ("kinds", "channels"), [([(1, 5)], 1), ([(3, 1), (1, 9)], 3), ([(4, 5), (3, 4)], 4), ([(3, 5), (4, 5), (1, 1)], 3)]
 )
 def test_channels_are_those_of_most_files(kinds, channels):
-    counted: Any = Counter({(False, "bytes", there, 1, 1, False): files for there, files in kinds})
+    counted = Counter({Header(8, 8, False, False, "bytes", there): files for there, files in kinds})
     assert of_files._channels_of(counted, False) == channels
-    assert of_files._channels_of(Counter({(True, "bytes", 2, 3, 3, True): 4}), True) == 6
+    assert of_files._channels_of(Counter({Header(8, 8, True, False, "bytes", 2, 3, 3, True): 4}), True) == 6
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,6 @@ def test_what_a_card_says_of_data_and_training():
     assert card._limits(model())[0].startswith("- It knows 1234 training samples and what is like them.")
     assert card._limits(model())[1].startswith("- It sees images of 24x16 pixels")
     assert len(card._limits(model(DataFacts("t", (4,), 9)))) == 2
-    assert card._title(model(), config) == "structural on photos, 3x16x24"
 
 
 def test_the_metrics_of_a_card_are_of_the_step_and_of_all_layers_first(tmp_path):

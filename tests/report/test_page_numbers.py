@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ from sao.data.dataset import Dataset, Images, Vectors
 from sao.evaluation.outliers import FAR
 from sao.evaluation.result import Metric, accuracy
 from sao.report import build, copies, layout, price, side_by_side, thumbnails
-from sao.report.build import AT_END, Limits, asked_limits, groups_for
+from sao.report.build import AT_END, Limits, groups_for
 from sao.report.gallery import Files, Gallery, JoinedPixels
 from sao.report.page import as_script_data
 from sao.report.points import Generated, Points, described_groups
@@ -32,8 +33,7 @@ def shades(n: int, size: int = 8, channels: int = 1, first: int = 0) -> np.ndarr
 
 def test_a_report_that_was_asked_for_looks_at_more_than_one_at_the_end_of_a_training():
     assert Limits(20_000, 2000, 256, 5.0, None, False, None) == AT_END
-    assert asked_limits() == Limits(20_000, 5000, 512, 15.0, None, False, None)
-    assert asked_limits(30, 4, True, (2, 1, 0)) == Limits(30, 5000, 512, 15.0, 4, True, (2, 1, 0))
+    assert Limits() == Limits(20_000, 5000, 512, 15.0, None, False, None)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,7 @@ def test_thumbnails_may_take_three_quarters_of_what_is_left_of_ten_megabytes(sam
 
 
 def test_runs_share_the_room_of_a_page():
-    room = build._Room(SimpleNamespace(), 2)  # pyright: ignore[reportArgumentType]
-    assert room.bytes_for(10_000) == 4_200_000 // 2
+    assert build._Making(Path("x"), 2, Limits(), [].append).room(10_000) == 4_200_000 // 2
 
 
 @pytest.mark.parametrize(("samples", "side"), [(15, 160), (16, 128), (23, 128), (24, 112), (100, 48), (1562, 16), (10**6, 16)])
@@ -121,9 +120,9 @@ def test_more_pictures_than_fit_a_block_keep_their_order():
 
 def test_generated_tiles_are_of_their_rows_and_channels():
     images = Images(np.stack([shades(4, channels=1)[..., 0] + add for add in (0, 50, 100)], axis=-1))
-    tiles = thumbnails.tiles_of(images, np.array([3, 1]), 4, (2, 0, 1))
-    assert tiles.shape == (2, 4, 4, 3)
-    assert tiles[:, 0, 0].tolist() == [[103, 3, 53], [101, 1, 51]]
+    tiles = thumbnails.tiles_of(images, 4, (2, 0, 1))
+    assert tiles.shape == (4, 4, 4, 3)
+    assert tiles[:, 0, 0].tolist() == [[100 + row, row, 50 + row] for row in range(4)]
 
 
 @pytest.mark.parametrize(("size", "shown"), [((640, 20), (640, 20)), ((641, 20), (640, 20)), ((300, 1280), (150, 640))])
@@ -258,7 +257,7 @@ def test_four_samples_lie_at_their_first_two_numbers(n, by):
 def test_a_sample_without_a_place_lies_at_the_median_of_three_that_have_one():
     others = np.array([[0.0], [1], [2], [50]], np.float32)
     positions = np.array([[0, 0], [10, 1], [2, 7], [99, 99]], np.float32)
-    found = layout._between(np.array([[0.9]] * 200, np.float32), others, positions, 0)
+    found = layout._between(np.array([[0.9]] * 200, np.float32), others, positions)
     assert np.median(found, axis=0) == pytest.approx([2, 1], abs=0.6)
     spread = np.median([10, 7])  # of the three along each axis
     assert found.std(axis=0) == pytest.approx([0.25 * spread] * 2, rel=0.15)
@@ -344,12 +343,15 @@ def test_packed_numbers_are_little_endian():
     assert base64.b64decode(build.packed(np.array([1.5], np.float32))) == np.array([1.5], "<f4").tobytes()
 
 
-def test_a_stage_names_its_run_only_beside_others():
+def test_a_stage_names_its_run_only_beside_others(monkeypatch, tmp_path):
     said: list[str] = []
-    one = SimpleNamespace(name="first")
-    for runs in ([one], [one, one]):
-        build._prefixed(said.append, one, runs)("thumbnails")  # pyright: ignore[reportArgumentType]
-    assert said == ["thumbnails", "thumbnails of first"]
+    monkeypatch.setattr(build, "_collected", lambda shown, making: (making.say("thumbnails"), None))
+    monkeypatch.setattr(build, "paired_test", lambda one, other: None)
+    first, second = SimpleNamespace(name="first"), SimpleNamespace(name="second")
+    for runs in ([first], [first, second]):
+        build.write_report(tmp_path / "a.html", runs, Limits(), said.append)  # pyright: ignore[reportArgumentType]
+    last = ["runs against each other", "writing the page"]
+    assert said == ["thumbnails", *last, "thumbnails of first", "thumbnails of second", *last]
 
 
 # --- copies ---------------------------------------------------------------------------------------------------------------
@@ -479,8 +481,8 @@ def test_at_most_two_thousand_samples_of_each_split_are_tested(monkeypatch):
         (100, True, AT_END, 100 * 0.013 + 5 + 2 + 200 * math.log2(201) * 0.06),
         (1000, True, AT_END, 1000 * 0.013 + 5 + 5 + 1256 * math.log2(1257) * 0.06),
         (10, True, AT_END, 10 * 0.013 + 1.2 + 0.2 + 20 * math.log2(21) * 0.06),
-        (10**6, False, asked_limits(points=3000), 3000 * 0.013 + 15 + 3000 * math.log2(3001) * 0.06),
-        (10**6, True, asked_limits(points=4800), 4800 * 0.013 + 15 + 10.24 + 5000 * math.log2(5001) * 0.06),
+        (10**6, False, Limits(points=3000), 3000 * 0.013 + 15 + 3000 * math.log2(3001) * 0.06),
+        (10**6, True, Limits(points=4800), 4800 * 0.013 + 15 + 10.24 + 5000 * math.log2(5001) * 0.06),
     ],
 )
 def test_a_report_is_priced_by_its_points(monkeypatch, total, generative, limits, seconds):
@@ -507,8 +509,9 @@ def test_a_pass_is_timed_by_32_samples_at_most(monkeypatch, n, timed):
 
 
 def test_what_is_read_from_the_page_is_what_was_written(tmp_path):
-    build._write(tmp_path / "a.html", {"runs": [], "tested": [0.5]}, "a < b")
+    making = build._Making(tmp_path / "a.html", 1, Limits(), [].append)
+    making.write([], [{"p": 0.5}], "a < b")
     text = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "<title>a &lt; b</title>" in text
     found = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
-    assert found == {"sao": build.__version__, "runs": [], "tested": [0.5]}
+    assert found == {"sao": build.__version__, "runs": [], "sheets": {}, "tested": [{"p": 0.5}]}

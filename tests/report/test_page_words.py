@@ -48,8 +48,8 @@ const cells = (table) => table.all("tr").map((row) => row.children.map(words));
 
 def script() -> str:
     folder = resources.files("sao.report").joinpath("template")
-    parts = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS}
-    parts["start.js"] = parts["start.js"].rpartition("start();")[0]
+    parts = {name: folder.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS}
+    parts["start"] = parts["start"].rpartition("start();")[0]
     return "\n".join(parts.values())
 
 

@@ -135,8 +135,9 @@ def test_a_long_curve_keeps_its_ends():
 
 
 def test_options_are_shown_as_they_are_typed():
-    values = {"a": {"b": {"c": None}, "d": [1, 2]}, "e": "tëxt", "f": True, "g": 0.5}
-    assert history.flat(values) == {"a.b.c": "null", "a.d": "[1, 2]", "e": "tëxt", "f": "true", "g": "0.5"}
+    values = {"a.b.c": None, "a.d": [1, 2], "e": "tëxt", "f": True, "g": 0.5, "h": ["ü"]}
+    shown = history.options(SimpleNamespace(by_name=lambda: values))  # pyright: ignore[reportArgumentType]
+    assert shown == {"a.b.c": "null", "a.d": "[1, 2]", "e": "tëxt", "f": "true", "g": "0.5", "h": '["ü"]'}
 
 
 @pytest.mark.parametrize(("p", "decided"), [(0.049, True), (0.05, False), (0.9, False)])
@@ -174,9 +175,9 @@ def test_a_verdict_that_is_none_is_left_out(tmp_path, found):
 
 def test_rows_that_are_no_rows_are_left_out(tmp_path):
     run = Run.create(tmp_path / "run", tiny.config(), replace(GREY, shape=(1, 8, 8)))
-    assert history.rows_of(run) == []
+    assert run.rows_after(-1) == []
     run.metrics.write_text('{"step": 1, "loss": 2.5}\n[3]\n{"loss": 1}\n{"step": "2"}\n{"step": 3}\n{"step": 4, "lo')
-    assert history.rows_of(run) == [{"step": 1, "loss": 2.5}, {"step": 3}]
+    assert run.rows_after(-1) == [{"step": 1, "loss": 2.5}, {"step": 3}]
 
 
 @pytest.mark.parametrize(

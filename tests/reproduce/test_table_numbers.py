@@ -397,7 +397,7 @@ def test_numbers_of_figure_2_by_hand():
     line = np.arange(5.0)[:, None]
     assert shared_neighbours(line, line**2, 1) == pytest.approx(1.0)
     assert shared_neighbours(line, line[::-1] ** 3, 1) < 1
-    assert arm_histogram(np.zeros((0, 2)), 0.1).shape == (2, 20)
+    assert arm_histogram(np.zeros((0, 2))).shape == (2, 20)
 
 
 # --- flags of the command -------------------------------------------------------------------------------------------------
