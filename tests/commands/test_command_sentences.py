@@ -173,14 +173,10 @@ def test_data_that_is_not_at_hand_is_stood_in_for(source, more, shape, train, te
 
 
 def test_the_paper_has_data_sets_of_known_size():
-    assert {name: (known[0], known[3], known[4]) for name, known in pricing.KNOWN.items()} == {
-        "cifar10": (50_000, 10_000, 10),
-        "cifar100": (50_000, 10_000, 100),
-        "imagenet10": (13_000, 500, 10),
-        "imagenet100": (126_689, 5000, 100),
-        "mnist": (60_000, 10_000, 10),
-        "fashion_mnist": (60_000, 10_000, 10),
-    }
+    found = {name: (known[0], known[3], known[4]) for name, known in pricing.KNOWN.items()}
+    cifar, imagenet, digits = {"cifar10": (50_000, 10_000, 10)}, {"imagenet10": (13_000, 500, 10)}, (60_000, 10_000, 10)
+    cifar["cifar100"], imagenet["imagenet100"] = (50_000, 10_000, 100), (126_689, 5000, 100)
+    assert found == {**cifar, **imagenet, "mnist": digits, "fashion_mnist": digits}
 
 
 @pytest.mark.parametrize(("seeds", "done", "lines"), [
@@ -443,11 +439,9 @@ def test_a_page_of_duplicates_is_not_endless(monkeypatch, most, left):
     assert page.count("<section>") == 3 - (0 if left is None else int(left[0]))
 
 
-@pytest.mark.parametrize(
-    ("count", "said"), [(0, "0.0 kB"), (1234, "1.2 kB"), (9999, "10.0 kB"), (10_000, "10 kB"), (1_234_567, "1235 kB")]
-)
-def test_small_files_are_said_in_tenths_of_a_kilobyte(count, said):
-    assert _size(count) == said
+def test_small_files_are_said_in_tenths_of_a_kilobyte():
+    said = {0: "0.0 kB", 1234: "1.2 kB", 9999: "10.0 kB", 10_000: "10 kB", 1_234_567: "1235 kB"}
+    assert {count: _size(count) for count in said} == said
 
 
 def neighbours(queries: int, k: int) -> Neighbours:
