@@ -313,12 +313,9 @@ def test_shards_are_all_numbers_from_the_first_to_the_last(pattern, names):
         shard_paths("{5..4}")
 
 
-@pytest.mark.parametrize(("text", "name"), [
-    ("a/b", "a_b"), ("con", "_con"), ("com1.txt", "_com1.txt"), (" . ", "_"), ("x" * 101, "x" * 100), ("a. ", "a"),
-    ("ü:?", "ü__"),
-])  # fmt: skip
-def test_names_of_groups_are_names_of_folders_on_any_system(text, name):
-    assert safe_name(text) == name
+def test_names_of_groups_are_names_of_folders_on_any_system():
+    names = {"a/b": "a_b", "con": "_con", "com1.txt": "_com1.txt", " . ": "_", "x" * 101: "x" * 100, "a. ": "a", "ü:?": "ü__"}
+    assert {text: safe_name(text) for text in names} == names
 
 
 def test_files_of_one_name_are_told_apart():
