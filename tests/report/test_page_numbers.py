@@ -33,27 +33,17 @@ def test_a_report_that_was_asked_for_looks_at_more_than_one_at_the_end_of_a_trai
     assert Limits() == Limits(20_000, 5000, 512, 15.0, None, False, None)
 
 
-@pytest.mark.parametrize(
-    ("samples", "groups"), [(1, 2), (10, 2), (39, 2), (40, 3), (56, 3), (100, 4), (625, 10), (2401, 20), (10**6, 20)]
-)
-def test_a_folder_is_shown_in_two_to_twenty_groups(samples, groups):
-    assert groups_for(samples) == groups == max(2, min(20, round(samples**0.5 / 2.5)))
+def test_a_folder_is_shown_in_two_to_twenty_groups():
+    groups = {1: 2, 10: 2, 39: 2, 40: 3, 56: 3, 100: 4, 625: 10, 2401: 20, 10**6: 20}
+    assert {samples: groups_for(samples) for samples in groups} == groups
 
 
-@pytest.mark.parametrize(
-    ("samples", "room"), [(0, 6_600_000), (1000, 6_480_000), (20_000, 4_200_000), (52_500, 300_000), (10**6, 300_000)]
-)
-def test_thumbnails_may_take_three_quarters_of_what_is_left_of_ten_megabytes(samples, room):
-    assert thumbnails.budget(samples) == room
-
-
-def test_runs_share_the_room_of_a_page():
-    assert build._Making(Path("x"), 2, Limits(), [].append).room(10_000) == 4_200_000 // 2
-
-
-@pytest.mark.parametrize(("samples", "side"), [(15, 160), (16, 128), (23, 128), (24, 112), (100, 48), (1562, 16), (10**6, 16)])
-def test_a_pixel_of_a_thumbnail_takes_a_sixth_of_a_byte(samples, side):
-    assert thumbnails.side_for(samples, 64_000) == side
+def test_thumbnails_may_take_three_quarters_of_what_is_left_of_ten_megabytes():
+    rooms = {0: 6_600_000, 1000: 6_480_000, 20_000: 4_200_000, 52_500: 300_000, 10**6: 300_000}
+    assert {samples: thumbnails.budget(samples) for samples in rooms} == rooms
+    assert build._Making(Path("x"), 2, Limits(), [].append).room(10_000) == 4_200_000 // 2  # which runs share
+    sides = {15: 160, 16: 128, 23: 128, 24: 112, 100: 48, 1562: 16, 10**6: 16}  # at a sixth of a byte for a pixel
+    assert {samples: thumbnails.side_for(samples, 64_000) for samples in sides} == sides
 
 
 def test_what_comes_after_a_folder_of_equal_numbers_is_not_a_number_to_json():
@@ -255,19 +245,14 @@ def test_groups_by_hand():
             (1, [[0, 1]], [2], [2], [1], [0, 1], 2),
         )
     ]
-
-
-def test_one_group_has_no_border():
-    (found,) = described_groups(points([[0.5], [0.9]]), None)
+    (found,) = described_groups(points([[0.5], [0.9]]), None)  # one group has no border
     assert found == {"size": 2, "labels": None, "typical": [1, 0], "borderline": [], "towards": []}
 
 
-@pytest.mark.parametrize("scores", [[FAR, FAR + 1e-9, np.nan, 1, 9]])
-def test_what_is_odd_is_beyond_the_limit_and_the_furthest_comes_first(scores):
-    some = points(np.ones((5, 1)), scores)
+def test_what_is_odd_is_beyond_the_limit_and_the_furthest_comes_first():
+    some = points(np.ones((5, 1)), [FAR, FAR + 1e-9, np.nan, 1, 9])
     assert some.odd.tolist() == [False, True, True, False, True]
-    found = build._odd_ones(some)
-    assert found == {"count": 3, "rows": [2, 4, 1, 0, 3], "scores": [1e6, 9, 6, 6, 1]}
+    assert build._odd_ones(some) == {"count": 3, "rows": [2, 4, 1, 0, 3], "scores": [1e6, 9, 6, 6, 1]}
 
 
 @pytest.mark.parametrize(("n", "odd", "shown"), [(10, 3, 10), (30, 3, 24), (30, 24, 24), (30, 25, 25), (400, 350, 300)])
