@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny
 
+from sao.cli.main import main
 from sao.cli.report import names_of
 from sao.config import load_preset
 from sao.data.dataset import Images
@@ -16,6 +17,7 @@ from sao.data.files.reading import Skipped
 from sao.evaluation.html import metric_table, table
 from sao.evaluation.result import Metric, write_json
 from sao.report import explore, history
+from sao.report.build import Limits
 from sao.report.cluster_sheet import ClusterSheet
 from sao.training.run_folder import DataFacts, Run
 
@@ -164,6 +166,18 @@ def test_runs_have_as_much_of_their_path_as_tells_them_apart(tmp_path, paths, na
     assert names_of(runs) == names  # pyright: ignore[reportArgumentType]
 
 
+def test_a_page_shows_as_much_as_was_asked_for(monkeypatch, tmp_path):
+    seen = []
+    write = lambda target, shown, limits, say: seen.append(limits) or target.write_text("page")  # noqa: E731
+    monkeypatch.setattr("sao.report.build.write_report", write)
+    monkeypatch.setattr("sao.cli.report._opened", lambda *given: None)
+    monkeypatch.setattr("sao.report.layout.check_umap", lambda: None)
+    run = Run.create(tmp_path / "run", tiny.config(), replace(GREY, shape=(3, 8, 8)))
+    words = ["report", str(run.folder), "--points", "30", "--clusters", "4", "--layout", "umap", "--channels", "3,2,1"]
+    assert main(words) == main(words[:2]) == 0
+    assert seen == [Limits(30, clusters=4, umap=True, channels=(2, 1, 0)), Limits()]
+
+
 class Folder:
     """Stands for the files of a folder: all of one size."""
 
@@ -214,14 +228,11 @@ def test_a_training_is_priced_in_minutes_and_from_two_hours_on_in_hours(priced, 
     assert seen["affordable"] == 1.0
 
 
-@pytest.mark.parametrize(("count", "train"), [(20, 18), (300, 270), (255, 230), (257, 231)])
-def test_a_tenth_is_held_out_of_what_is_priced(priced, count, train):
-    assert priced(0.1, 10, count)[2]["samples"] == train
-
-
-@pytest.mark.parametrize(("side", "size"), [(8, 8), (20, 16), (500, 64)])
-def test_what_is_priced_has_the_size_that_a_training_would_take(priced, side, size):
-    assert priced(0.1, 10, side=side)[2]["size"] == (3, min(size, explore.LARGEST_ON_CPU), min(size, explore.LARGEST_ON_CPU))
+def test_what_is_priced_is_what_a_training_would_see(priced):
+    assert [priced(0.1, 10, count)[2]["samples"] for count in (20, 300, 255, 257)] == [18, 270, 230, 231]  # without a tenth
+    for side, size in ((8, 8), (20, 16), (500, 64)):
+        size = min(size, explore.LARGEST_ON_CPU)
+        assert priced(0.1, 10, side=side)[2]["size"] == (3, size, size)
 
 
 @pytest.mark.parametrize(("labelled", "bad", "said"), [
@@ -287,6 +298,8 @@ def test_a_cluster_sheet_names_the_most_central_first_and_no_outlier():
     assert cells == [["cluster", "most central"], ["0: 2 images", "b, e"], ["1: 3 images", "c, a"], ["2: 0 images", ""]]
     one = ClusterSheet(["a"], np.array([0]), np.ones(1), np.zeros(1, bool), 1)
     assert "0: 1 image<" in one._repr_html_()
+    many = ClusterSheet(list(map(str, range(20))), np.zeros(20, int), np.linspace(0, 1, 20), np.zeros(20, bool), 1)
+    assert many.central(0).tolist() == list(range(19, 7, -1))  # twelve of them
 
 
 def test_the_picture_of_clusters_has_a_row_for_each_and_white_where_there_is_none():
@@ -296,11 +309,6 @@ def test_the_picture_of_clusters_has_a_row_for_each_and_white_where_there_is_non
     expected = np.full((3, 12), 255)
     expected[0, :2], expected[1, :2] = (10, 40), (20, 0)
     np.testing.assert_array_equal(shown[np.ix_(rows, columns)], expected)
-
-
-def test_twelve_images_are_shown_of_a_cluster():
-    found = ClusterSheet(list(map(str, range(20))), np.zeros(20, int), np.linspace(0, 1, 20), np.zeros(20, bool), 1)
-    assert found.central(0).tolist() == list(range(19, 7, -1))
 
 
 def test_clusters_along_the_manifold_have_cosines_with_their_own_mean():
