@@ -100,14 +100,11 @@ def test_equal_pixels_are_told_for_near_copies_alone():
     ]
 
 
-def test_what_belongs_together_is_a_component():
+def test_components_and_distances_by_hand():
     assert _components([(0, 3), (3, 4), (1, 1)], 5).tolist() == [0, 1, 2, 0, 0]
     assert _components([], 3).tolist() == [0, 1, 2]
-
-
-def test_a_correlation_as_a_distance():
     assert _distance(1.0) == _distance(1.0000001) == 0
-    assert (_distance(0.5), _distance(-1.0)) == pytest.approx((1, 2))
+    assert (_distance(0.5), _distance(-1.0)) == pytest.approx((1, 2))  # of correlations
 
 
 def test_a_blur_is_the_mean_of_five_with_the_ends_repeated():
