@@ -1,10 +1,9 @@
 """Small numbers of the machine, of draws and of files, at their boundaries."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
+import tiny
 import torch
+from tiny import fake
 
 from sao.benchmark import measure
 from sao.core import distributed
@@ -16,20 +15,9 @@ from sao.runtime.csv_files import original, tsv_text, write_csv
 from sao.training import checkpoint
 
 
-def fake(**values: Any) -> Any:
-    return SimpleNamespace(**values)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "share"),
-    [
-        ((100, 200), (175, 300), 0.25),
-        ((0, 0), (0, 50), 1.0),
-        ((5, 9), (5, 9), 1.0),
-        (None, (1, 2), 1.0),
-        ((0, 0), (50, 50), 0.0),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "share"), [
+    ((100, 200), (175, 300), 0.25), ((0, 0), (0, 50), 1.0), ((5, 9), (5, 9), 1.0), (None, (1, 2), 1.0), ((0, 0), (50, 50), 0.0),
+])  # fmt: skip
 def test_how_busy_the_cores_are(monkeypatch, before, after, share):
     times = iter([before, after])
     monkeypatch.setattr(processor, "_core_times", lambda: next(times))
@@ -87,9 +75,8 @@ def test_an_epoch_has_every_row_at_most_once_and_only_full_batches(samples, batc
     first = torch.cat([batch_rows(0, step, batch, samples) for step in range(steps)])
     assert len(set(first.tolist())) == steps * batch
     assert samples == 3 or batch_rows(0, steps, batch, samples).tolist() != first[:batch].tolist()
-    with pytest.raises(
-        ValueError, match=rf"^batch must be between 1 and the number of samples \({samples}\), got {samples + 1}$"
-    ):
+    said = rf"^batch must be between 1 and the number of samples \({samples}\), got {samples + 1}$"
+    with pytest.raises(ValueError, match=said):
         batch_rows(0, 0, samples + 1, samples)
     with pytest.raises(ValueError, match="step must not be negative, got -1"):
         batch_rows(0, -1, batch, samples)
@@ -146,33 +133,20 @@ def test_a_checkpoint_that_is_not_there_or_not_usable(tmp_path):
         raise InputError(f"{path.name} is bad")
 
     said: list[str] = []
-    with pytest.raises(
-        InputError, match=r"there is no usable checkpoint in .* \(step-00000100 is bad; step-00000012 is bad; step-"
-    ):
+    each = r"there is no usable checkpoint in .* \(step-00000100 is bad; step-00000012 is bad; step-"
+    with pytest.raises(InputError, match=each):
         checkpoint.latest(folder, said.append, use)
     assert tried == ["step-00000100", "step-00000012", "step-00000003"]
     assert said[0] == "step-00000100 is bad; trying the one before"
     assert checkpoint.latest(folder, said.append, lambda path: path.name) == "step-00000100"
 
 
-@pytest.mark.parametrize(
-    ("text", "cell"),
-    [
-        ("=1+1", "'=1+1"),
-        ("-3.5e-2", "-3.5e-2"),
-        ("+7", "+7"),
-        ("-a", "'-a"),
-        ("@x", "'@x"),
-        ("'=x", "''=x"),
-        ("a=1", "a=1"),
-        ("\tx", "'\tx"),
-    ],
-)
+@pytest.mark.parametrize(("text", "cell"), [
+    ("=1+1", "'=1+1"), ("-3.5e-2", "-3.5e-2"), ("+7", "+7"), ("-a", "'-a"), ("@x", "'@x"), ("'=x", "''=x"), ("a=1", "a=1"),
+    ("\tx", "'\tx"),
+])  # fmt: skip
 def test_formulas_get_an_apostrophe_and_numbers_none(tmp_path, text, cell):
     write_csv(tmp_path / "t.csv", ["name"], [[text]])
-    import csv
-
-    with (tmp_path / "t.csv").open(encoding="utf-8-sig", newline="") as file:
-        assert list(csv.reader(file)) == [["name"], [cell]]
+    assert tiny.table(tmp_path / "t.csv") == [{"name": cell}]
     assert original(cell) == text
     assert tsv_text([["a", 3], ["b", 0.5]]) == "\ufeffa\t3\nb\t0.5\n"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -80,6 +81,11 @@ OPTIONS = {
     "log.evaluate_minutes": "1e-9",  # the evaluation after the last step is longer than all the rest: tests of it ask for it
     "log.report": "false",
 }
+
+
+def fake(**values: Any) -> Any:
+    """What stands in for an object of which only these values are asked."""
+    return SimpleNamespace(**values)
 
 
 def config(**options: Any) -> Config:

@@ -2,18 +2,19 @@
 
 import csv
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import tiny
 import torch
+from tiny import fake
 
-from sao.cli import bench, cache, cluster, doctor, duplicates, output, pricing, sample, search, sweep
+from sao.cli import bench, cache, cluster, doctor, duplicates, evaluating, output, pricing, sample, search, sweep
 from sao.cli import eval as evaluation
 from sao.cli.flags import count_or
 from sao.cli.main import build_parser, split_options
+from sao.config import Config
 from sao.config.help import option_lines
 from sao.data.dataset import Images, Vectors
 from sao.data.files.cache import Kept, _described
@@ -30,162 +31,122 @@ GB = 10**9
 STEP = Trial(64, 0.5, 2 * GB, torch.nn.Identity())  # pyright: ignore[reportArgumentType]
 
 
-def fake(**values: Any) -> Any:
-    return SimpleNamespace(**values)
-
-
-# --- defaults -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("report r", {"points": 20_000, "layout": "tsne", "clusters": None, "output": None, "channels": None, "labels": None}),
-        ("explore f", {"model": None, "clusters": None, "output": None, "channels": None, "overwrite": False}),
-        (
-            "eval r",
-            {
-                "rows": "10000",
-                "budget": "10",
-                "metrics": None,
-                "feature": None,
-                "manifold": "spectral",
-                "weights": "ema",
-                "samples": None,
-                "seed": 0,
-                "pretrained": None,
-            },
-        ),
-        ("cluster r d -k 3 -o f", {"manifold": None, "seed": 0, "link": False, "overwrite": False, "feature": None}),
-        ("search r q --in d", {"k": 20, "feature": None, "output": None}),
-        ("duplicates f", {"model": None, "features": None, "output": None}),
-        ("sample r -o f", {"n": 64, "seed": 0, "interpolate": False}),
-        ("bench", {"steps": 5, "batch": None, "no_literal": False, "against": None, "json": False}),
-        ("sweep", {"seeds": "0", "over": None, "out": None, "dry_run": False, "auto": False}),
-        ("train", {"minutes": None, "auto": False, "overwrite": False, "dry_run": False, "why": False}),
-        ("cache", {"clear": False, "older_than": None, "computes": False}),
-        ("reproduce table1", {"seeds": "0", "scale": None, "jobs": None, "steps": None, "controls": False, "no_search": False}),
-    ],
-)
+@pytest.mark.parametrize(("words", "expected"), [
+    ("report r", {"points": 20_000, "layout": "tsne", "clusters": None, "output": None, "channels": None, "labels": None}),
+    ("explore f", {"model": None, "clusters": None, "output": None, "channels": None, "overwrite": False}),
+    ("eval r", {"rows": "10000", "budget": "10", "metrics": None, "feature": None, "manifold": "spectral", "weights": "ema",
+                "samples": None, "seed": 0, "pretrained": None}),
+    ("cluster r d -k 3 -o f", {"manifold": None, "seed": 0, "link": False, "overwrite": False, "feature": None}),
+    ("search r q --in d", {"k": 20, "feature": None, "output": None}),
+    ("duplicates f", {"model": None, "features": None, "output": None}),
+    ("sample r -o f", {"n": 64, "seed": 0, "interpolate": False}),
+    ("bench", {"steps": 5, "batch": None, "no_literal": False, "against": None, "json": False}),
+    ("sweep", {"seeds": "0", "over": None, "out": None, "dry_run": False, "auto": False}),
+    ("train", {"minutes": None, "auto": False, "overwrite": False, "dry_run": False, "why": False}),
+    ("cache", {"clear": False, "older_than": None, "computes": False}),
+    ("reproduce table1", {"seeds": "0", "scale": None, "jobs": None, "steps": None, "controls": False, "no_search": False}),
+])  # fmt: skip
 def test_what_a_command_does_where_nothing_is_asked_for(words, expected):
     parsed = vars(build_parser(words.split()[0]).parse_args(words.split()))
     assert {name: parsed[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize(("given", "found"), [("auto", None), ("1", 1), ("20", 20)])
-def test_a_count_is_a_number_from_one_on_or_the_word(given, found):
-    assert count_or("auto", "-k", given, "clusters") == found
-
-
-@pytest.mark.parametrize("given", ["0", "-1", "1.5", "", "all"])
-def test_a_count_of_none_is_refused(given):
-    with pytest.raises(InputError, match=rf"^-k is '{given}': give a number of clusters, at least 1, or auto$"):
-        count_or("auto", "-k", given, "clusters")
+def test_a_count_is_a_number_from_one_on_or_the_word():
+    assert [count_or("auto", "-k", given, "clusters") for given in ("auto", "1", "20")] == [None, 1, 20]
+    for given in ("0", "-1", "1.5", "", "all"):
+        with pytest.raises(InputError, match=rf"^-k is '{given}': give a number of clusters, at least 1, or auto$"):
+            count_or("auto", "-k", given, "clusters")
 
 
 def test_options_are_taken_out_of_the_words():
     words = ["train", "own", "--train.batch", "64", "--seed=3", "--method.bank=a=b", "--out", "x"]
-    assert split_options(words) == (
-        ["train", "own", "--out", "x"],
-        {"train.batch": "64", "seed": "3", "method.bank": "a=b"},
-    )
+    assert split_options(words) == (["train", "own", "--out", "x"], {"train.batch": "64", "seed": "3", "method.bank": "a=b"})
     assert split_options(["sample", "r", "--seed", "3"])[1] == {}
     with pytest.raises(InputError, match=r"^--train.batch needs a value, for example --train.batch=VALUE$"):
         split_options(["train", "--train.batch", "--auto"])
 
 
-@pytest.mark.parametrize(("given", "places"), [(None, None), ("3,2,1", (2, 1, 0)), ("4", (3,)), (" 1, 1 ,2", (0, 0, 1))])
-def test_channels_are_counted_from_one(given, places):
-    assert output.shown_channels(given) == places
-
-
-@pytest.mark.parametrize("given", ["1,2", "0,1,2", "1,2,3,4", "a", "", "-1"])
-def test_channels_are_one_or_three(given):
-    with pytest.raises(InputError, match="give three numbers from 1 on"):
-        output.shown_channels(given)
-
-
-def test_a_channel_that_is_not_there_is_named_from_one():
+def test_channels_are_one_or_three_counted_from_one():
+    given = (None, "3,2,1", "4", " 1, 1 ,2")
+    assert [output.shown_channels(one) for one in given] == [None, (2, 1, 0), (3,), (0, 0, 1)]
+    for wrong in ("1,2", "0,1,2", "1,2,3,4", "a", "", "-1"):
+        with pytest.raises(InputError, match="give three numbers from 1 on"):
+            output.shown_channels(wrong)
     output.check_shown((3, 0, 1), 4, "photos")
     output.check_shown(None, 0, "photos")
     with pytest.raises(InputError, match=r"^--channels names channel 4, and photos has 3: give smaller numbers$"):
         output.check_shown((3, 0, 1), 3, "photos")
 
 
-@pytest.mark.parametrize(("given", "minutes"), [("none", None), ("10", 10.0), ("0.5", 0.5), ("1e-9", 1e-9)])
-def test_a_budget_is_in_minutes(given, minutes):
-    assert evaluation._minutes(given) == minutes
+def test_a_budget_is_in_minutes():
+    assert [evaluation._minutes(given) for given in ("none", "10", "0.5", "1e-9")] == [None, 10.0, 0.5, 1e-9]
+    for given in ("0", "-1", "inf", "nan", "all"):
+        with pytest.raises(InputError, match="give minutes, or none"):
+            evaluation._minutes(given)
 
 
-@pytest.mark.parametrize("given", ["0", "-1", "inf", "nan", "all"])
-def test_a_budget_of_nothing_is_refused(given):
-    with pytest.raises(InputError, match="give minutes, or none"):
-        evaluation._minutes(given)
-
-
-@pytest.mark.parametrize(
-    ("data", "labels", "name"),
-    [
-        (None, None, "step-00000070-layers-raw.json"),
-        ("some/my photos", None, "step-00000070-layers-raw-on-my_photos.json"),
-        (None, "a/b c.csv", "step-00000070-layers-raw-on-b_c.csv.json"),
-        ("d", "l.csv", "step-00000070-layers-raw-on-d_l.csv.json"),
-    ],
-)
+@pytest.mark.parametrize(("data", "labels", "name"), [
+    (None, None, "step-00000070-layers-raw.json"), ("some/my photos", None, "step-00000070-layers-raw-on-my_photos.json"),
+    (None, "a/b c.csv", "step-00000070-layers-raw-on-b_c.csv.json"), ("d", "l.csv", "step-00000070-layers-raw-on-d_l.csv.json"),
+])  # fmt: skip
 def test_a_file_of_metrics_is_named_by_all_that_it_depends_on(data, labels, name):
-    found = evaluation._default_file(
+    found = evaluating._default_file(
         fake(evaluations=Path("eval")), 70, fake(feature="layers", weights="raw", data=data, labels=labels)
     )
     assert found == Path("eval") / name
 
 
 def test_what_is_evaluated_by_default():
-    plan = evaluation._plan(None, 123, fake(manifold="spectral", budget="10"))
+    plan = evaluating._plan(None, fake(manifold="spectral", rows=123, budget=10.0))
     assert (plan.metrics, plan.rows, plan.strict, plan.minutes, plan.few, plan.restarts) == (None, 123, False, 10.0, 500, 20)
-    plan = evaluation._plan(["svm", "nmi"], None, fake(manifold="spectral", budget="none"))
+    plan = evaluating._plan(["svm", "nmi"], fake(manifold="spectral", rows=None, budget=None))
     assert (plan.metrics, plan.rows, plan.strict, plan.minutes) == (("svm", "nmi"), None, True, None)
 
 
-# --- the price of a run ---------------------------------------------------------------------------------------------------
+@pytest.fixture
+def priced(monkeypatch, capsys):
+    """The lines of a price, and what the report was asked to cost."""
+
+    def lines(
+        config: Any, seconds: float = 4.0, memory: float = 3e9, here: float = 8e9
+    ) -> tuple[list[str], list[tuple[int, int]]]:
+        seen = []
+        opened: Any = fake(notes=["a note"], skipped=[], dataset=tiny.few())
+        data = pricing.Priced(opened, 400, 110, "data        digits", False)
+        monkeypatch.setattr(pricing, "with_other_runs", lambda config: config)
+        monkeypatch.setattr(pricing, "_data", lambda config, automatic: (config, data))
+        monkeypatch.setattr(pricing, "take_weights", lambda *given: fake(notes=[]))
+        monkeypatch.setattr(pricing, "step_cost", lambda config, dataset: StepCost(seconds, memory, STEP))  # pyright: ignore
+        monkeypatch.setattr(pricing, "report_seconds", lambda method, test, total: seen.append((len(test), total)) or 75.0)
+        monkeypatch.setattr(pricing.checkpoint, "size_on_disk", lambda method: 250_000_000)
+        monkeypatch.setattr(pricing, "memory_of", lambda device: here)
+        pricing.price_run(config)
+        return capsys.readouterr().out.splitlines(), seen
+
+    return lines
 
 
 @pytest.mark.parametrize(
-    ("batch", "said"), [(64, ", measured"), (256, ", a straight line through batches of 32 and 64 (0.5 s)")]
+    ("batch", "said"), [(64, "2 s, measured"), (256, "2 s, a straight line through batches of 32 and 64 (0.5 s)")]
 )
-def test_how_the_time_of_a_step_is_known(batch, said):
-    assert pricing._learnt_from(StepCost(2.0, GB, STEP), batch) == said
+def test_how_the_time_of_a_step_is_known(priced, batch, said):
+    assert f"one step    {said}" in priced(tiny.config(train__batch=batch), seconds=2.0)[0]
 
 
-@pytest.mark.parametrize(
-    ("memory", "here", "said"),
-    [
-        (2.25e9, 100e9, "2.2 GB of the 100 GB here"),
-        (0.123e9, 16.6e9, "0.12 GB of the 16.6 GB here"),
-        (8.99e9, 10e9, "9 GB of the 10 GB here"),
-        (9e9, 10e9, "9 GB of the 10 GB here: too much; lower train.batch, or set method.micro_batch"),
-    ],
-)
-def test_memory_is_too_much_from_nine_tenths_on(monkeypatch, memory, here, said):
-    monkeypatch.setattr(pricing, "memory_of", lambda device: here)
-    price = pricing.Price("", 1, StepCost(1.0, memory, STEP), 1, 0.0, 0)
-    assert pricing._memory(tiny.config(train__device="cpu"), price) == said
+@pytest.mark.parametrize(("memory", "here", "said"), [
+    (2.25e9, 100e9, "2.2 GB of the 100 GB here"), (0.123e9, 16.6e9, "0.12 GB of the 16.6 GB here"),
+    (8.99e9, 10e9, "9 GB of the 10 GB here"),
+    (9e9, 10e9, "9 GB of the 10 GB here: too much; lower train.batch, or set method.micro_batch"),
+])  # fmt: skip
+def test_memory_is_too_much_from_nine_tenths_on(priced, memory, here, said):
+    assert f"memory      {said}" in priced(tiny.config(train__device="cpu"), memory=memory, here=here)[0]
 
 
 @pytest.mark.parametrize("report", [True, False])
-def test_a_price_is_the_sum_of_its_parts(monkeypatch, capsys, report):
+def test_a_price_is_the_sum_of_its_parts(priced, report):
     options = {"train__batch": 50, "train__steps": 30, "log__keep": 3, "log__evaluate_minutes": 2.5}
-    config = tiny.config(**options, log__report=str(report).lower())
-    data = pricing.Priced(fake(notes=["a note"], skipped=[], dataset=tiny.few()), 400, 110, 10, "data        digits", False)
-    monkeypatch.setattr(pricing, "with_other_runs", lambda config: config)
-    monkeypatch.setattr(pricing, "_data", lambda config, automatic: (config, data))
-    monkeypatch.setattr(pricing, "take_weights", lambda *given: fake(notes=[]))
-    monkeypatch.setattr(pricing, "step_cost", lambda config, dataset: StepCost(4.0, 3 * GB, STEP))
-    seen = []
-    monkeypatch.setattr(pricing, "report_seconds", lambda method, test, total: seen.append((len(test), total)) or 75.0)
-    monkeypatch.setattr(pricing.checkpoint, "size_on_disk", lambda method: 250_000_000)
-    monkeypatch.setattr(pricing, "memory_of", lambda device: 8 * GB)
-    pricing.price_run(config)
-    assert capsys.readouterr().out.splitlines() == [
+    lines, seen = priced(tiny.config(**options, log__report=str(report).lower()))
+    assert lines == [
         "a note",
         "data        digits",
         "length      30 steps of 50: 3.75 passes over the data",
@@ -199,15 +160,10 @@ def test_a_price_is_the_sum_of_its_parts(monkeypatch, capsys, report):
     assert seen == ([(110, 510)] if report else [])
 
 
-@pytest.mark.parametrize(
-    ("source", "more", "shape", "train", "test"),
-    [
-        ("cifar10", {}, (3, 32, 32), 50_000, 10_000),
-        ("imagenet100", {"data__size": 64}, (3, 64, 64), 126_689, 5000),
-        ("mnist", {}, (1, 28, 28), 60_000, 10_000),
-        ("imagenet10", {"data__size": 16}, (3, 16, 16), 13_000, 500),
-    ],
-)
+@pytest.mark.parametrize(("source", "more", "shape", "train", "test"), [
+    ("cifar10", {}, (3, 32, 32), 50_000, 10_000), ("imagenet100", {"data__size": 64}, (3, 64, 64), 126_689, 5000),
+    ("mnist", {}, (1, 28, 28), 60_000, 10_000), ("imagenet10", {"data__size": 16}, (3, 16, 16), 13_000, 500),
+])  # fmt: skip
 def test_data_that_is_not_at_hand_is_stood_in_for(source, more, shape, train, test):
     found = pricing._stand_in(tiny.config(data__source=source, train__batch=70, **more))
     samples = found.opened.dataset.train
@@ -217,44 +173,22 @@ def test_data_that_is_not_at_hand_is_stood_in_for(source, more, shape, train, te
 
 
 def test_the_paper_has_data_sets_of_known_size():
-    assert {name: (known[0], known[3], known[4]) for name, known in pricing.KNOWN.items()} == {
-        "cifar10": (50_000, 10_000, 10),
-        "cifar100": (50_000, 10_000, 100),
-        "imagenet10": (13_000, 500, 10),
-        "imagenet100": (126_689, 5000, 100),
-        "mnist": (60_000, 10_000, 10),
-        "fashion_mnist": (60_000, 10_000, 10),
-    }
+    found = {name: (known[0], known[3], known[4]) for name, known in pricing.KNOWN.items()}
+    cifar, imagenet, digits = {"cifar10": (50_000, 10_000, 10)}, {"imagenet10": (13_000, 500, 10)}, (60_000, 10_000, 10)
+    cifar["cifar100"], imagenet["imagenet100"] = (50_000, 10_000, 100), (126_689, 5000, 100)
+    assert found == {**cifar, **imagenet, "mnist": digits, "fashion_mnist": digits}
 
 
-# --- sweeps ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("seeds", "done", "lines"),
-    [
-        (
-            [0, 1],
-            0,
-            [
-                "4 runs: 2 combinations with 2 seeds each",
-                "a: 10 steps of 3 s, 1m 00s a run, 2 to do",
-                "b: 10 steps of 3 s, 1m 00s a run, 2 to do",
-                "about 4m 00s in all, and at most 6m 00s of evaluations on top",
-            ],
-        ),
-        (
-            [0],
-            1,
-            [
-                "2 runs: 2 combinations with 1 seed each, 1 of them done already",
-                "b: 10 steps of 3 s, 1m 00s a run, 1 to do",
-                "about 1m 00s in all, and at most 1m 30s of evaluations on top",
-            ],
-        ),
-        ([0], 2, ["2 runs: 2 combinations with 1 seed each, 2 of them done already"]),
-    ],
-)
+@pytest.mark.parametrize(("seeds", "done", "lines"), [
+    ([0, 1], 0, ["4 runs: 2 combinations with 2 seeds each",
+                 "a: 10 steps of 3 s, 1m 00s a run, 2 to do",
+                 "b: 10 steps of 3 s, 1m 00s a run, 2 to do",
+                 "about 4m 00s in all, and at most 6m 00s of evaluations on top"]),
+    ([0], 1, ["2 runs: 2 combinations with 1 seed each, 1 of them done already",
+              "b: 10 steps of 3 s, 1m 00s a run, 1 to do",
+              "about 1m 00s in all, and at most 1m 30s of evaluations on top"]),
+    ([0], 2, ["2 runs: 2 combinations with 1 seed each, 2 of them done already"]),
+])  # fmt: skip
 def test_a_sweep_says_how_long_it_takes(monkeypatch, capsys, seeds, done, lines):
     config = tiny.config(log__evaluate_minutes=1.5)
     runs = [fake(name=f"{name},{seed}", combination=name, config=config, automatic=None) for name in "ab" for seed in seeds]
@@ -263,9 +197,6 @@ def test_a_sweep_says_how_long_it_takes(monkeypatch, capsys, seeds, done, lines)
     monkeypatch.setattr(pricing, "price", lambda config, automatic: pricing.Price("", 1, StepCost(3.0, 1, STEP), 10, 30.0, 1))
     sweep._forecast(fake(combinations=lambda: [1, 2], seeds=seeds, diverged={}), runs)
     assert capsys.readouterr().out.splitlines() == lines
-
-
-# --- the machine ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_finding_without_a_remedy_is_one_line(capsys):
@@ -278,15 +209,11 @@ def test_a_finding_without_a_remedy_is_one_line(capsys):
     ]
 
 
-@pytest.mark.parametrize(
-    ("threads", "cores", "load", "remedy"),
-    [
-        (2, 2, 3.0, ""),
-        (2, 2, 3.01, "other programs are busy here: OMP_NUM_THREADS=1, or --train.threads 1, is often faster then"),
-        (1, 2, 9.0, ""),
-        (3, 2, 0.0, "OMP_NUM_THREADS=2: more threads than cores wait for each other"),
-    ],
-)
+@pytest.mark.parametrize(("threads", "cores", "load", "remedy"), [
+    (2, 2, 3.0, ""),
+    (2, 2, 3.01, "other programs are busy here: OMP_NUM_THREADS=1, or --train.threads 1, is often faster then"),
+    (1, 2, 9.0, ""), (3, 2, 0.0, "OMP_NUM_THREADS=2: more threads than cores wait for each other"),
+])  # fmt: skip
 def test_threads_beside_cores_and_load(monkeypatch, threads, cores, load, remedy):
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
     monkeypatch.setenv("GOMP_SPINCOUNT", "0")
@@ -320,15 +247,11 @@ def test_a_disk_needs_two_gigabytes(monkeypatch, tmp_path, free, remedy):
     assert doctor._folder("disk", tmp_path / "a" / "b", "").text.endswith("/a/b (made when needed)")
 
 
-@pytest.mark.parametrize(
-    ("back_ends", "launcher", "text", "remedy"),
-    [
-        (("gloo",), "x", "torchrun with gloo", ""),
-        (("gloo", "nccl"), "x", "torchrun with gloo, nccl", ""),
-        ((), "x", "torchrun with no back end", "this torch was built without torch.distributed"),
-        (("gloo",), None, "torchrun with gloo", "torchrun was not found"),
-    ],
-)
+@pytest.mark.parametrize(("back_ends", "launcher", "text", "remedy"), [
+    (("gloo",), "x", "torchrun with gloo", ""), (("gloo", "nccl"), "x", "torchrun with gloo, nccl", ""),
+    ((), "x", "torchrun with no back end", "this torch was built without torch.distributed"),
+    (("gloo",), None, "torchrun with gloo", "torchrun was not found"),
+])  # fmt: skip
 def test_what_starts_several_processes(monkeypatch, back_ends, launcher, text, remedy):
     monkeypatch.setattr("torch.distributed.is_backend_available", lambda name: name in back_ends)
     monkeypatch.setattr(doctor.shutil, "which", lambda name, path=None: launcher)
@@ -342,51 +265,31 @@ def test_graphics_cards_are_named_with_their_memory(monkeypatch):
     monkeypatch.setattr("sao.training.device.choose_device", lambda name: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: fake(name=f"card {i}", total_memory=(i + 1) * 24e9))
-    assert [found.text for found in doctor._devices()] == ["card 0, 24 GB; card 1, 48 GB"]
+    monkeypatch.setattr(doctor, "agreement_of", lambda device: doctor.Finding("agreement", device))
+    assert [found.text for found in doctor._devices()] == ["card 0, 24 GB; card 1, 48 GB", "cuda"]
 
 
-@pytest.mark.parametrize(
-    ("agrees", "wrong", "remedy"),
-    [
-        (True, {}, ""),
-        (False, {}, "operators that differ: none by itself; try --train.device cpu"),
-        (True, {"conv": 0.012}, "operators that differ: conv by 1e-02; try --train.device cpu"),
-        (
-            False,
-            {f"o{i}": 1.0 for i in range(7)},
-            f"operators that differ: {', '.join(f'o{i} by 1e+00' for i in range(5))}; try",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("agrees", "wrong", "remedy"), [
+    (True, {}, ""), (False, {}, "operators that differ: none by itself; try --train.device cpu"),
+    (True, {"conv": 0.012}, "operators that differ: conv by 1e-02; try --train.device cpu"),
+    (False, {f"o{i}": 1.0 for i in range(7)}, f"operators that differ: {', '.join(f'o{i} by 1e+00' for i in range(5))}; try"),
+])  # fmt: skip
 def test_at_most_five_wrong_operators_are_named(monkeypatch, agrees, wrong, remedy):
-    class Result:
-        def __init__(self) -> None:
-            self.agrees, self.wrong_operators = agrees, wrong
-
-        def __str__(self) -> str:
-            return "said"
-
-    monkeypatch.setattr("sao.training.device_check.compare", lambda *given: Result())
+    result = type("Result", (), {"agrees": agrees, "wrong_operators": wrong, "__str__": lambda self: "said"})()
+    monkeypatch.setattr("sao.training.device_check.compare", lambda *given: result)
     found = doctor.agreement_of("cpu")
     assert found.text == "cpu: said"
     assert found.remedy.startswith(remedy)
     assert bool(found.remedy) == bool(remedy)
 
 
-# --- the cache ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("count", "size", "said"),
-    [
-        (0, 0, "0 entries, 0.0 MB"),
-        (1, 999_949_999, "1 entry, 999.9 MB"),
-        (2, 10**9, "2 entries, 1.00 GB"),
-        (3, 2_346_000_000, "3 entries, 2.35 GB"),
-    ],
-)
+@pytest.mark.parametrize(("count", "size", "said"), [
+    (0, 0, "0 entries, 0.0 MB"), (1, 999_949_999, "1 entry, 999.9 MB"), (2, 10**9, "2 entries, 1.00 GB"),
+    (3, 2_346_000_000, "3 entries, 2.35 GB"),
+])  # fmt: skip
 def test_from_a_thousand_megabytes_on_sizes_are_in_gigabytes(count, size, said):
-    assert cache._said(count, size) == said
+    entries = [Kept(Path("x"), size // max(count, 1), 0.0, "")] * count
+    assert cache._said(entries) == said
 
 
 @pytest.fixture
@@ -427,31 +330,20 @@ def test_the_largest_twenty_entries_are_listed(kept, capsys, count, more):
     assert last == "decoded images are made again when they are needed: `sao cache --clear` removes them"
 
 
-@pytest.mark.parametrize(
-    ("shape", "said"),
-    [
-        ([5, 8, 9, 1], "5 images of 9x8, grey"),
-        ([5, 8, 9, 3], "5 images of 9x8, colour"),
-        ([5, 8, 9, 4], "5 images of 9x8, 4 channels"),
-    ],
-)
+@pytest.mark.parametrize(("shape", "said"), [
+    ([5, 8, 9, 1], "5 images of 9x8, grey"), ([5, 8, 9, 3], "5 images of 9x8, colour"),
+    ([5, 8, 9, 4], "5 images of 9x8, 4 channels"),
+])  # fmt: skip
 def test_an_entry_is_described_by_its_width_and_height(tmp_path, shape, said):
     assert _described(tmp_path) == "damaged"
     (tmp_path / "facts.json").write_text(f'{{"shape": {shape}}}')
     assert _described(tmp_path) == said
 
 
-# --- what was skipped -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (1, "1 item could not be used: n0: r0"),
-        (3, "3 items could not be used: n0: r0; n1: r1; n2: r2"),
-        (4, "4 items could not be used: n0: r0; n1: r1; n2: r2; …"),
-    ],
-)
+@pytest.mark.parametrize(("count", "said"), [
+    (1, "1 item could not be used: n0: r0"), (3, "3 items could not be used: n0: r0; n1: r1; n2: r2"),
+    (4, "4 items could not be used: n0: r0; n1: r1; n2: r2; …"),
+])  # fmt: skip
 def test_three_of_the_items_that_could_not_be_used_are_named(count, said):
     items = [Skipped(f"n{i}", f"r{i}") for i in range(count)]
     assert skipped_said(items) == said
@@ -465,9 +357,6 @@ def test_links_that_were_not_followed_are_counted():
     assert said is not None
     assert said.startswith("2 links out of my photos were not followed: `find -L 'my photos' -type f > images.txt` lists")
     assert links_said("x", links[1:]) is None
-
-
-# --- duplicates -----------------------------------------------------------------------------------------------------------
 
 
 def group(keep: int, *copies: tuple[int, Any, float], why: str = "first name") -> Group:
@@ -550,14 +439,9 @@ def test_a_page_of_duplicates_is_not_endless(monkeypatch, most, left):
     assert page.count("<section>") == 3 - (0 if left is None else int(left[0]))
 
 
-@pytest.mark.parametrize(
-    ("count", "said"), [(0, "0.0 kB"), (1234, "1.2 kB"), (9999, "10.0 kB"), (10_000, "10 kB"), (1_234_567, "1235 kB")]
-)
-def test_small_files_are_said_in_tenths_of_a_kilobyte(count, said):
-    assert _size(count) == said
-
-
-# --- search ---------------------------------------------------------------------------------------------------------------
+def test_small_files_are_said_in_tenths_of_a_kilobyte():
+    said = {0: "0.0 kB", 1234: "1.2 kB", 9999: "10.0 kB", 10_000: "10 kB", 1_234_567: "1235 kB"}
+    assert {count: _size(count) for count in said} == said
 
 
 def neighbours(queries: int, k: int) -> Neighbours:
@@ -614,9 +498,6 @@ def test_the_picture_of_a_search_is_query_gap_and_neighbours():
     assert search._picture(found, [("x", vectors)], ("x", vectors)) is None
 
 
-# --- groups ---------------------------------------------------------------------------------------------------------------
-
-
 def sheet(k: int = 3) -> ClusterSheet:
     clusters = np.array([0, 0, 0, 1, 1, 2])
     cosines = np.array([0.5, 0.25, 0.125, 1, 0.1234567, -0.5])
@@ -637,17 +518,11 @@ def test_a_group_is_called_what_most_of_its_labelled_members_are(capsys):
 @pytest.mark.parametrize("names", [None, ["x", None, "y"]])
 def test_the_table_of_groups(tmp_path, names):
     cluster._write_table(tmp_path / "t.csv", sheet(), names)
-    with (tmp_path / "t.csv").open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.reader(file))
+    rows = list(csv.reader((tmp_path / "t.csv").read_text("utf-8-sig").splitlines()))
     expected = [
-        ["name", "cluster", "cosine", "outlier"],
-        ["a", "0", "0.500000", "0"],
-        ["b", "0", "0.250000", "1"],
-        ["c", "0", "0.125000", "0"],
-        ["d", "1", "1.000000", "0"],
-        ["e", "1", "0.123457", "0"],
-        ["f", "2", "-0.500000", "1"],
-    ]
+        ["name", "cluster", "cosine", "outlier"], ["a", "0", "0.500000", "0"], ["b", "0", "0.250000", "1"],
+        ["c", "0", "0.125000", "0"], ["d", "1", "1.000000", "0"], ["e", "1", "0.123457", "0"], ["f", "2", "-0.500000", "1"],
+    ]  # fmt: skip
     group = ["group", "x", "x", "x", "", "", "y"]
     assert rows == (expected if names is None else [[*row, one] for row, one in zip(expected, group, strict=True)])
 
@@ -674,34 +549,20 @@ def test_folders_of_groups_have_numbers_of_one_length(monkeypatch, capsys, k, fi
         cluster._copy(fake(copy_to="out", link=link, overwrite=False), sheet(), None, {name: name for name in "abcde"})
 
 
-# --- labels ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ("x/a,1\nx/b,2\nx/c,2\ny/a,1\n", "l: 4 of 4 samples have a label, of 2 classes"),
-        ("b,1\n", "l: 1 of 4 samples have a label, of 1 class; 3 have none"),
-        (
-            "b,1\na,1\n",
-            "l: 1 of 4 samples have a label, of 1 class; 3 have none; 1 file name is in several folders: write their paths",
-        ),
-        ("b,1\nq,1\nr,1\n", "l: 1 of 4 samples have a label, of 1 class; 3 have none; 2 names are unknown (the first: q)"),
-        ("b,1\nb,1\n", "l: 1 of 4 samples have a label, of 1 class; 3 have none; 1 name comes more than once"),
-        (
-            "b,1\nc,1\nc,2\nb,1\n",
-            "l: 1 of 4 samples have a label, of 1 class; 3 have none; 2 names come more than once, "
-            "1 of them with different labels and left out",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("rows", "said"), [
+    ("x/a,1\nx/b,2\nx/c,2\ny/a,1\n", "l: 4 of 4 samples have a label, of 2 classes"),
+    ("b,1\n", "l: 1 of 4 samples have a label, of 1 class; 3 have none"),
+    ("b,1\na,1\n",
+     "l: 1 of 4 samples have a label, of 1 class; 3 have none; 1 file name is in several folders: write their paths"),
+    ("b,1\nq,1\nr,1\n", "l: 1 of 4 samples have a label, of 1 class; 3 have none; 2 names are unknown (the first: q)"),
+    ("b,1\nb,1\n", "l: 1 of 4 samples have a label, of 1 class; 3 have none; 1 name comes more than once"),
+    ("b,1\nc,1\nc,2\nb,1\n", "l: 1 of 4 samples have a label, of 1 class; 3 have none; 2 names come more than once, "
+     "1 of them with different labels and left out"),
+])  # fmt: skip
 def test_what_a_table_of_labels_names(rows, said):
     found = parsed_labels(f"name,label\n{rows}", "l").assign(["x/a", "x/b", "x/c", "y/a"])
     assert found.note == said
     assert (found.codes >= 0).sum() == int(said.split()[1])
-
-
-# --- samples --------------------------------------------------------------------------------------------------------------
 
 
 def test_an_interpolation_goes_from_one_latent_to_another_in_ten_even_turns():
@@ -721,9 +582,6 @@ def test_an_interpolation_goes_from_one_latent_to_another_in_ten_even_turns():
             middle[row] - np.outer(middle[row] @ first, first), np.outer(middle[row] @ plane, plane), atol=1e-5
         )
         assert lengths[row].min() > 0.9 * min(lengths[row, 0], lengths[row, -1])
-
-
-# --- the benchmark --------------------------------------------------------------------------------------------------------
 
 
 MEASURED = {
@@ -776,41 +634,23 @@ def test_a_benchmark_beside_others_in_words():
     ]
 
 
-# --- options --------------------------------------------------------------------------------------------------------------
-
-
 def test_an_option_is_shown_with_its_range_and_default():
-    from sao.config import Config
-
     rows = {name: kind for name, kind, _ in option_lines(Config, "")}
-    assert {
-        name: rows[name]
-        for name in (
-            "seed",
-            "data.size",
-            "data.crop",
-            "data.range",
-            "train.batch",
-            "train.epochs",
-            "log.evaluate_minutes",
-            "log.to",
-        )
-    } == {
+    for name, kind in {
         "seed": "whole number from 0 below 4294967296; default: 0",
         "data.size": "whole number from 8 to 256, or null; default: null",
         "data.crop": "number above 0 below 1, or null; default: null",
         "data.range": "list of 2: number each, or null; default: null",
+        "data.labels": "true or false; default: true",
         "train.batch": "whole number from 2; default: 256",
         "train.epochs": "whole number from 1, or null; default: null",
         "log.evaluate_minutes": "number above 0, or null; default: 10",
         "log.to": "list of one of tensorboard, wandb, mlflow each; default: []",
-    }
-    assert rows["data.labels"] == "true or false; default: true"
+    }.items():
+        assert rows[name] == kind
 
 
 def test_the_values_that_a_run_has_where_nobody_chooses():
-    from sao.config import Config
-
     chosen = Config()
     assert (chosen.seed, chosen.data.held_out, chosen.data.fit, chosen.data.source) == (0, 0.1, "crop", "digits")
     train, log = chosen.train, chosen.log

@@ -1,13 +1,15 @@
 """What commands say when their work is done, with the work itself stood in for."""
 
+import base64
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import tiny
 import torch
+from PIL import Image
+from tiny import fake
 
 from sao.cli import explore, export, output, ship, train
 from sao.cli.main import main
@@ -15,6 +17,7 @@ from sao.cli.resume import changed_config
 from sao.cli.sample import _write
 from sao.config.presets import preset_names, preset_text
 from sao.data.dataset import Images, Vectors
+from sao.data.files.objects import IN_MEMORY
 from sao.data.files.reading import Skipped
 from sao.errors import InputError
 from sao.evaluation.evaluator import Evaluation
@@ -23,19 +26,11 @@ from sao.evaluation.verdict import Verdict
 from sao.report import build
 from sao.report.gallery import Gallery
 from sao.report.points import Generated, Points
-from sao.report.thumbnails import Sheets
 from sao.reproduce import measure
 from sao.reproduce.rows import Row, Table, chosen_data, chosen_rows
 from sao.training import summary, warm_start
 from sao.training.run_folder import DataFacts, Run
 from sao.training.warm_start import adapted
-
-
-def fake(**values: Any) -> Any:
-    return SimpleNamespace(**values)
-
-
-# --- explore --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("skipped", [0, 3, 5])
@@ -56,16 +51,8 @@ def test_exploring_ends_in_numbers_of_the_page(monkeypatch, tmp_path, capsys, sk
         return {"duplicates": [{"copies": [1, 2]}, {"copies": [3]}], "groups": [0] * 4, "odd": {"count": 5}}
 
     monkeypatch.setattr("sao.report.build.write_exploration", write)
-    explore.run(
-        fake(
-            folder=str(tmp_path / "photos"),
-            output=str(tmp_path / "o"),
-            clusters=4,
-            channels="3,2,1",
-            overwrite=False,
-            model=None,
-        )
-    )
+    folders = {"folder": str(tmp_path / "photos"), "output": str(tmp_path / "o")}
+    explore.run(fake(**folders, clusters=4, channels="3,2,1", overwrite=False, model=None))
     said = capsys.readouterr()
     assert said.out.splitlines() == [
         "12 images, compared by patches",
@@ -78,9 +65,6 @@ def test_exploring_ends_in_numbers_of_the_page(monkeypatch, tmp_path, capsys, sk
         [f"… and {skipped - 3} more files were skipped"] if skipped > 3 else []
     )
     assert asked == [(20_000, 4, (2, 1, 0))]
-
-
-# --- the page of a run ----------------------------------------------------------------------------------------------------
 
 
 def test_what_a_page_holds_of_points_is_of_these_points(monkeypatch):
@@ -104,16 +88,14 @@ def test_what_a_page_holds_of_points_is_of_these_points(monkeypatch):
     said: list[str] = []
     norms = np.full(9, 0.5)
     limits = build.Limits(points=99, placed=8, generated=2, seconds=1.0, umap=True)
-    sheets = Sheets()
-    found = build._of_points(points, drawn, norms, None, sheets, build._Room(Path("x"), 1), limits, said.append)
+    making = build._Making(Path("x"), 1, limits, said.append)
+    found = build._of_points(points, drawn, norms, None, making)
     shown = found["map"]
     assert said == ["layout of the map", "thumbnails", "duplicates"]
     assert seen == {"n": 11, "umap": True, "most": 8}
     assert (shown["by"], shown["count"], shown["total"], shown["classes"]) == ("UMAP", 9, 9, ["0", "1", "2"])
 
     def unpacked(text: str, kind: str) -> list[Any]:
-        import base64
-
         return np.frombuffer(base64.b64decode(text), kind).tolist()
 
     assert unpacked(shown["places"], "<u2") == list(range(18))
@@ -124,17 +106,15 @@ def test_what_a_page_holds_of_points_is_of_these_points(monkeypatch):
     assert unpacked(shown["neighbours"], "<u2") == neighbours.ravel().tolist()
     assert unpacked(shown["similarities"], "<i1") == np.round(similarities.clip(-1, 1).ravel() * 127).astype(int).tolist()
     assert unpacked(shown["norms"], "<f4") == [0.5] * 9
-    assert (
-        np.unpackbits(np.array(unpacked(shown["held_out"], "<u1"), np.uint8), bitorder="little").tolist()[:9]
-        == [0] * 6 + [1] * 3
-    )
+    bits = np.unpackbits(np.array(unpacked(shown["held_out"], "<u1"), np.uint8), bitorder="little")
+    assert bits.tolist()[:9] == [0] * 6 + [1] * 3
     assert (shown["generated"]["count"], shown["links"]) == (2, None)
     assert found["odd"] == {"count": 2, "rows": [3, 0, 1, 2, 4, 5, 6, 7, 8], "scores": [9, 7, 0, 0, 0, 0, 0, 0, 0]}
     assert [group["size"] for group in found["groups"]] == [3, 3, 3]
     assert [group["generated_count"] for group in found["groups"]] == [1, 0, 1]
-    assert {shown["sheet"], shown["generated"]["sheet"]} == set(sheets.found)
+    assert {shown["sheet"], shown["generated"]["sheet"]} == set(making.sheets.found)
     assert found["duplicates"] == []
-    bare = build._of_points(points, None, None, None, sheets, build._Room(Path("x"), 1), limits, said.append)
+    bare = build._of_points(points, None, None, None, making)
     assert (bare["map"]["generated"], bare["map"]["norms"], bare["memorised"], seen["n"]) == (None, None, None, 9)
 
 
@@ -146,11 +126,8 @@ def test_a_page_has_as_many_groups_as_asked_for_or_classes_or_ten(monkeypatch, a
     monkeypatch.setattr(
         build, "points_of", lambda gallery, features, k, seed: seen.update(k=k, seed=seed) or (fake(gallery=gallery), None)
     )
-    monkeypatch.setattr(
-        build,
-        "generated_points",
-        lambda model, points, centres, count, seconds, seed: seen.update(count=count, seconds=seconds),
-    )
+    draw = lambda model, points, centres, count, seconds, seed: seen.update(count=count, seconds=seconds)  # noqa: E731
+    monkeypatch.setattr(build, "generated_points", draw)
     monkeypatch.setattr(build, "jacobian_norms", lambda model, gallery, seconds, seed: None)
     monkeypatch.setattr(build, "_of_points", lambda points, drawn, norms, originals, *rest: {"originals": originals})
     data = tiny.Dataset("d", Vectors(np.zeros((30, 2), np.float32)), Vectors(np.zeros((10, 2), np.float32)))
@@ -160,49 +137,36 @@ def test_a_page_has_as_many_groups_as_asked_for_or_classes_or_ten(monkeypatch, a
     )
     monkeypatch.setattr(Gallery, "features", lambda self, function, device: np.zeros((len(self), 2)))
     limits = build.Limits(points=99, placed=8, generated=generated, seconds=2.5, clusters=asked)
-    found, _ = build._of_data(fake(model=model), data, Sheets(), build._Room(Path("x"), 1), limits, lambda stage: None)
+    found, _ = build._of_data(fake(model=model), data, build._Making(Path("x"), 1, limits, [].append))
     assert (seen, found) == ({"k": k, "seed": 3, "count": drawn, "seconds": 2.5}, {"originals": None})
 
 
-# --- the end of a training ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    ("minutes", "source", "report"), [(2.5, "digits", True), (None, "in memory", False), (10, "digits", False)]
+    ("minutes", "source", "report"), [(2.5, "digits", True), (None, IN_MEMORY, False), (10, "digits", False)]
 )
 def test_a_training_ends_in_its_numbers_and_what_to_type_next(monkeypatch, tmp_path, capsys, minutes, source, report):
-    from sao.data.files.objects import IN_MEMORY
-
-    source = IN_MEMORY if source == "in memory" else source
-    config = tiny.config(train__steps=70, log__evaluate_minutes="null" if minutes is None else minutes)
+    options = {"log__evaluate_minutes": "null" if minutes is None else minutes, "log__report": str(report).lower()}
+    config = tiny.config(train__steps=70, **options)
     config = config.model_copy(update={"data": config.data.model_copy(update={"source": source})})
     run = Run.create(tmp_path / "run", config, DataFacts("d", (1, 8, 8), 400))
     (run.samples / "step-00000070.png").write_bytes(b"")
     ours = Metric("svm", 0.5, None, {"interval_95": [0.25, 0.75]})
     found = Evaluation([ours, Metric("nmi", float("nan"))], Verdict(True, "Yes, it is.", []), 400, 30)
     monkeypatch.setattr(summary, "_evaluated", lambda *given: found)
-    monkeypatch.setattr(summary, "_report", lambda *given: Path("page.html") if report else None)
+    monkeypatch.setattr(summary, "refreshed", lambda run, model, data: Path("page.html") if model.step == 70 else None)
     lines: list[str] = []
     finals: list[Any] = []
     log = fake(say=lines.append, check=lambda step: None, final=lambda step, metrics: finals.append((step, metrics)))
     data = tiny.Dataset("d", Vectors(np.zeros((400, 2), np.float32)), Vectors(np.zeros((30, 2), np.float32)))
-    summary.print_summary(run, config, data, fake(), log, 3725.0)
-    before = (
-        []
-        if minutes is None
-        else [
-            f"evaluation    at most {minutes:g} minutes (log.evaluate_minutes); metrics that do not fit are left out and named"
-        ]
-    )
-    folder = run.folder
-    after = (
-        [f"next          sao.load({str(folder)!r}).embed(data)"]
-        if source == IN_MEMORY
-        else [
-            f"next          sao cluster {folder} digits -k auto -o {folder}-groups",
-            f"              sao embed {folder} digits -o features.npz",
-        ]
-    )
+    summary.print_summary(run, config, data, fake(eval=lambda: None), log, 3725.0)
+    folder, limit = run.folder, "minutes (log.evaluate_minutes); metrics that do not fit are left out and named"
+    before = [] if minutes is None else [f"evaluation    at most {minutes:g} {limit}"]
+    after = [
+        f"next          sao cluster {folder} digits -k auto -o {folder}-groups",
+        f"              sao embed {folder} digits -o features.npz",
+    ]
+    if source == IN_MEMORY:
+        after = [f"next          sao.load({str(folder)!r}).embed(data)"]
     assert lines == [
         *before,
         "",
@@ -219,9 +183,6 @@ def test_a_training_ends_in_its_numbers_and_what_to_type_next(monkeypatch, tmp_p
     ]
     assert finals == [(70, {"svm": 0.5})]
     assert '"step": 70, "better": true, "sentence": "Yes, it is."' in (run.evaluations / "verdict.json").read_text()
-
-
-# --- other commands -------------------------------------------------------------------------------------------------------
 
 
 def test_presets_are_listed_with_their_first_line(capsys):
@@ -263,15 +224,10 @@ def test_what_a_run_is_cannot_change_when_it_goes_on():
             changed_config(config, {key: "3"})
 
 
-@pytest.mark.parametrize(
-    ("preset", "source", "name", "taken"),
-    [
-        (None, None, "digits", "digits"),
-        (None, "a/my photos.zip", "my photos", "own"),
-        ("cifar10", "x", "cifar10", "cifar10"),
-        ("a/b.yaml", None, "b", "a/b.yaml"),
-    ],
-)
+@pytest.mark.parametrize(("preset", "source", "name", "taken"), [
+    (None, None, "digits", "digits"), (None, "a/my photos.zip", "my photos", "own"), ("cifar10", "x", "cifar10", "cifar10"),
+    ("a/b.yaml", None, "b", "a/b.yaml"),
+])  # fmt: skip
 def test_a_run_is_named_by_its_preset_or_its_data(preset, source, name, taken):
     arguments = fake(preset=preset, source=source)
     assert train.run_name(arguments) == name
@@ -353,41 +309,28 @@ def test_samples_are_written_as_asked(tmp_path):
     assert (tmp_path / "a.csv").read_text() == "0.123456789,2\n3,4\n"
     _write(tmp_path / "a.npy", values, None)
     assert (np.load(tmp_path / "a.npy") == values).all()
-    from PIL import Image
-
     _write(tmp_path / "a.png", np.zeros((6, 32, 32, 1), np.uint8), 5)
     with Image.open(tmp_path / "a.png") as picture:
         assert picture.size == (2 + 5 * 34, 2 + 2 * 34)
 
 
-# --- weights of other runs ------------------------------------------------------------------------------------------------
-
-
 def test_the_first_layer_sums_or_shares_its_colours():
     grey, colour = torch.arange(8.0).view(2, 1, 2, 2), torch.arange(24.0).view(2, 3, 2, 2)
-    summed = adapted(colour, torch.Size([2, 1, 2, 2]), 3, 1)
-    assert summed is not None
-    torch.testing.assert_close(summed, colour.sum(1, keepdim=True))
-    shared = adapted(grey, torch.Size([2, 3, 2, 2]), 1, 3)
-    assert shared is not None
-    torch.testing.assert_close(shared, grey.expand(2, 3, 2, 2) / 3)
-    last = adapted(torch.tensor([[1.0], [2], [6]]), torch.Size([1, 1]), 3, 1)
-    assert last is not None
-    assert last.tolist() == [[3.0]]
+    last = torch.tensor([[1.0], [2], [6]])
+    torch.testing.assert_close(adapted(colour, torch.Size([2, 1, 2, 2]), 3, 1), colour.sum(1, keepdim=True))
+    torch.testing.assert_close(adapted(grey, torch.Size([2, 3, 2, 2]), 1, 3), grey.expand(2, 3, 2, 2) / 3)
+    torch.testing.assert_close(adapted(last, torch.Size([1, 1]), 3, 1), torch.tensor([[3.0]]))
     assert adapted(colour, colour.shape, 3, 1) is colour
     assert adapted(colour, torch.Size([2, 5, 2, 2]), 3, 5) is None
     assert adapted(grey, torch.Size([2, 3, 4, 4]), 1, 3) is None
 
 
-@pytest.mark.parametrize(
-    ("there", "here", "said"),
-    [
-        ((1, 8, 8), (3, 16, 16), None),
-        ((3, 8, 8), (2, 8, 8), "learnt from images of 3 channels and this data has 2: only grey and colour can be exchanged"),
-        ((4,), (5,), "learnt from samples of 4 and this data has 5: start from another run"),
-        ((4,), (1, 8, 8), "learnt from samples of 4 and this data has 1x8x8"),
-    ],
-)
+@pytest.mark.parametrize(("there", "here", "said"), [
+    ((1, 8, 8), (3, 16, 16), None),
+    ((3, 8, 8), (2, 8, 8), "learnt from images of 3 channels and this data has 2: only grey and colour can be exchanged"),
+    ((4,), (5,), "learnt from samples of 4 and this data has 5: start from another run"),
+    ((4,), (1, 8, 8), "learnt from samples of 4 and this data has 1x8x8"),
+])  # fmt: skip
 def test_runs_that_can_be_begun_from(there, here, said):
     source = fake(shape=there, name="it")
     if said is None:
@@ -402,9 +345,6 @@ def test_runs_that_can_be_begun_from(there, here, said):
 )
 def test_adapted_weights_are_said(there, here, said):
     assert warm_start._adapted(fake(shape=(there, 8, 8)), (here, 8, 8)) == said
-
-
-# --- numbers of a study ---------------------------------------------------------------------------------------------------
 
 
 def test_the_costs_of_a_run_are_minutes_and_parameters(monkeypatch):
@@ -434,12 +374,9 @@ def test_clusters_of_a_row_stand_beside_chance_and_as_many_of_k_means():
 
 def test_rows_come_with_those_that_they_need():
     rows = (
-        Row("a", "", samples=False),
-        Row("b", "", needs="a", samples=False),
-        Row("c", "", on_request=True),
-        Row("d", "", without=("digits",)),
-        Row("supervised", "", kind="reference"),
-    )
+        Row("a", "", samples=False), Row("b", "", needs="a", samples=False), Row("c", "", on_request=True),
+        Row("d", "", without=("digits",)), Row("supervised", "", kind="reference"),
+    )  # fmt: skip
     table = Table("t", "cpu", "", rows, {"digits": "digits", "mnist": "fashion16"}, ("digits",))
     assert [row.name for row in chosen_rows(table, None)] == ["a", "b", "supervised"]
     assert [row.name for row in chosen_rows(table, None, ["mnist"])] == ["a", "b", "d", "supervised"]
@@ -447,9 +384,8 @@ def test_rows_come_with_those_that_they_need():
     assert [row.name for row in chosen_rows(table, ["c"])] == ["c", "supervised"]  # it makes images
     with pytest.raises(InputError, match=r"^t does not make d for digits: leave it out"):
         chosen_rows(table, ["d"])
-    with pytest.raises(
-        InputError, match=r"^t has no row 'superviced' \(did you mean supervised\?\); there are a, b, c, d, supervised$"
-    ):
+    said = r"^t has no row 'superviced' \(did you mean supervised\?\); there are a, b, c, d, supervised$"
+    with pytest.raises(InputError, match=said):
         chosen_rows(table, ["superviced"])
     assert chosen_data(table, None) == ["digits"]
     assert chosen_data(table, ["mnist", "digits", "mnist"]) == ["mnist", "digits"]

@@ -48,8 +48,8 @@ const cells = (table) => table.all("tr").map((row) => row.children.map(words));
 
 def script() -> str:
     folder = resources.files("sao.report").joinpath("template")
-    parts = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS}
-    parts["start.js"] = parts["start.js"].rpartition("start();")[0]
+    parts = {name: folder.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS}
+    parts["start"] = parts["start"].rpartition("start();")[0]
     return "\n".join(parts.values())
 
 
@@ -65,92 +65,45 @@ def said(*expressions: str, **given: Any) -> list[Any]:
 
 def test_numbers_are_short():
     values = {
-        None: "–",
-        0: "0.000",
-        0.00099: "9.90e-4",
-        0.001: "0.001",
-        0.12345: "0.123",
-        9.9994: "9.999",
-        10: "10.00",
-        99.994: "99.99",
-        100: "100.0",
-        999.94: "999.9",
-        1000: "1000",
-        123456.7: "123457",
-        1e6: "1.00e+6",
-        -0.5: "-0.500",
+        None: "–", 0: "0.000", 0.00099: "9.90e-4", 0.001: "0.001", 0.12345: "0.123", 9.9994: "9.999", 10: "10.00",
+        99.994: "99.99", 100: "100.0", 999.94: "999.9", 1000: "1000", 123456.7: "123457", 1e6: "1.00e+6", -0.5: "-0.500",
         -1234.4: "-1234",
-    }
+    }  # fmt: skip
     found = said("values.map(shortNumber)", "shortNumber(NaN)", "shortNumber(Infinity)", values=list(values))
     assert found == [list(values.values()), "–", "–"]
 
 
 def test_one_is_not_many():
-    assert said(
-        "count(1, 'image')",
-        "count(0, 'image')",
-        "count(1234, 'image')",
-        "count(1, 'group lies', 'groups lie')",
-        "count(2, 'a', 'b')",
-    ) == [
-        "1 image",
-        "0 images",
-        "1,234 images",
-        "1 group lies",
-        "2 b",
-    ]
+    counts = (
+        "[count(1, 'image'), count(0, 'image'), count(1234, 'image'), count(1, 'group lies', 'groups lie'), count(2, 'a', 'b')]"
+    )
+    assert said(counts) == [["1 image", "0 images", "1,234 images", "1 group lies", "2 b"]]
 
 
 def test_colours_go_from_dark_to_bright():
-    assert said(
-        "scaleColour(0)",
-        "scaleColour(1)",
-        "scaleColour(0.5)",
-        "scaleColour(-1)",
-        "categoryColour(0)",
-        "categoryColour(20).length",
-    ) == [
-        [52, 34, 110],
-        [250, 230, 70],
-        [54, 158, 126],
-        [52, 34, 110],
-        [76, 120, 200],
-        3,
-    ]
+    found = said("[0, 1, 0.5, -1].map(scaleColour)", "categoryColour(0)", "categoryColour(20).length")
+    assert found == [[[52, 34, 110], [250, 230, 70], [54, 158, 126], [52, 34, 110]], [76, 120, 200], 3]
 
 
 def test_ticks_are_round_and_inside():
-    found = said(
-        "ticks(0, 10, 4)",
-        "ticks(0.1, 0.95, 4)",
-        "ticks(-3, 3, 4)",
-        "ticks(5, 5, 4)",
+    found, words = said(
+        "[[0, 10], [0.1, 0.95], [-3, 3], [5, 5]].map(([low, high]) => ticks(low, high, 4))",
         "[0, 12345.678, 1e5, 0.1 + 0.2, 1e-14].map(tickWords)",
     )
-    assert found[0] == [0, 5, 10]
-    assert found[1] == pytest.approx([0.5])
-    assert found[2] == [-2, 0, 2]
-    assert found[3:] == [[5], ["0", "12350", "1e+5", "0.3", "0"]]
-
-
-CHARTS = [
-    {
-        "title": "A",
-        "kind": "lines",
-        "series": [{"name": "x", "steps": [2, 4, 9], "values": [0.5, 0.25, 1.5]}, {"name": "y", "steps": [4], "values": [3]}],
-    },
-    {"title": "A", "kind": "lines", "series": [{"name": "x", "steps": [1], "values": [-1]}]},
-]
+    assert found == [[0, 5, 10], [pytest.approx(0.5)], [-2, 0, 2], [5]]
+    assert words == ["0", "12350", "1e+5", "0.3", "0"]
 
 
 def test_a_chart_says_its_last_values_and_those_at_a_step():
+    series = [{"name": "x", "steps": [2, 4, 9], "values": [0.5, 0.25, 1.5]}, {"name": "y", "steps": [4], "values": [3]}]
+    charts = [{"title": "A", "kind": "lines", "series": one} for one in (series, [{"name": "x", "steps": [1], "values": [-1]}])]
     found = said(
         "chartWords(charts[0])",
         "words(legendParts(charts[0], null))",
         "words(legendParts(charts[0], 5))",
         "nearestStep(charts[0], 6.6)",
         "domainOf(charts)",
-        charts=CHARTS,
+        charts=charts,
     )
     assert found[:4] == ["A; last values: x 1.500, y 3.000", "last|x 1.500|y 3.000", "step 5|x 0.250|y 3.000", 9]
     assert found[4] == pytest.approx({"first": 1, "last": 9, "low": -1 - 0.24, "high": 3 + 0.24})
@@ -161,12 +114,8 @@ def metric(key: str, of: str, value: float | None, std: float | None = None, **p
 
 
 def test_metrics_stand_in_columns_of_their_representations():
-    metrics = [
-        metric("svm", "raw", 0.5),
-        metric("svm", "learnt", 0.75, 0.0124),
-        metric("nmi", "learnt", None),
-        metric("svm", "pca", 0.5),
-    ]
+    metrics = [metric("svm", "raw", 0.5), metric("svm", "learnt", 0.75, 0.0124)]
+    metrics += [metric("nmi", "learnt", None), metric("svm", "pca", 0.5)]
     compared = [{"word": "the svm", "with": "raw", "difference": 0.25, "interval": [0.1, -0.4], "decided": True}]
     table, best, rows = said(
         "cells(metricsTable(metrics, compared))",
@@ -191,12 +140,9 @@ def test_metrics_stand_in_columns_of_their_representations():
 
 
 def test_a_protocol_is_said_fact_by_fact():
-    one = metric(
-        "svm", "learnt", 0.5, C=0.1, interval_95=[0.25, 0.75], C_held_out_accuracy={"0.1": 0.5, "n_of": 3}, split="test"
-    )
-    assert said("words(protocolLines(one))", one=one) == [
-        "the svm, learnt|C0.1interval 950.250 to 0.750C held out accuracy0.1 0.500, n of 3splittest"
-    ]
+    facts = {"C": 0.1, "interval_95": [0.25, 0.75], "C_held_out_accuracy": {"0.1": 0.5, "n_of": 3}, "split": "test"}
+    (found,) = said("words(protocolLines(one))", one=metric("svm", "learnt", 0.5, **facts))
+    assert found == "the svm, learnt|C0.1interval 950.250 to 0.750C held out accuracy0.1 0.500, n of 3splittest"
 
 
 @pytest.mark.parametrize(("better", "kind"), [(True, "yes"), (False, "no"), (None, "open")])
@@ -251,22 +197,14 @@ def test_options_that_all_runs_have_come_first():
 
 PANEL = """{ labels: {}, view: { sheetOf: () => [null, 0], isHeldOut: (i) => i === 1, heldOutBits: true,
   name: (i) => `n${i}`, link: () => null } }"""
-MAP = {
-    "count": 1500,
-    "names": [f"n{i}" for i in range(9)],
-    "generated": {"sheet": None},
-    "classes": ["cat", "dog", "cow", "elk"],
-}
+CLASSES = ["cat", "dog", "cow", "elk"]
+MAP = {"count": 1500, "names": [f"n{i}" for i in range(9)], "generated": {"sheet": None}, "classes": CLASSES}
 
 
-@pytest.mark.parametrize(
-    ("count", "rows", "words"),
-    [
-        (2, 3, "2 images look like none of the others."),
-        (1, 3, "1 image looks like none of the others."),
-        (0, 3, "No image stands out."),
-    ],
-)
+@pytest.mark.parametrize(("count", "rows", "words"), [
+    (2, 3, "2 images look like none of the others."), (1, 3, "1 image looks like none of the others."),
+    (0, 3, "No image stands out."),
+])  # fmt: skip
 def test_odd_ones_in_words(count, rows, words):
     odd = {"count": count, "rows": list(range(rows)), "scores": [9.26, 6.0, 1.0][:rows]}
     found = said(
@@ -323,20 +261,17 @@ def test_the_labels_of_a_group_are_shares_of_all_its_members():
         "words(labelBar([[1, 5], [0, 2], [3, 2], [2, 1]], classes))",
         "mergedCounts([[[0, 2], [1, 1]], [[1, 4]]])",
         "mergedCounts([null])",
-        classes=MAP["classes"],
+        classes=CLASSES,
     )
     assert found == ["dog 50 %,  cat 20 %,  elk 20 %", [[1, 5], [0, 2]], None]
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({}, "All 1,500 samples, placed by t-SNE of their features: "),
-        ({"sheet": "x"}, "All 1,500 images, placed by t-SNE of their features: "),
-        ({"total": 2000}, "1,500 of 2,000 samples, drawn at random, placed by t-SNE"),
-        ({"total": 2000, "sheet": "x", "count": 1}, "1 of 2,000 images, drawn at random, placed by t-SNE"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    ({}, "All 1,500 samples, placed by t-SNE of their features: "),
+    ({"sheet": "x"}, "All 1,500 images, placed by t-SNE of their features: "),
+    ({"total": 2000}, "1,500 of 2,000 samples, drawn at random, placed by t-SNE"),
+    ({"total": 2000, "sheet": "x", "count": 1}, "1 of 2,000 images, drawn at random, placed by t-SNE"),
+])  # fmt: skip
 def test_the_map_says_how_many_samples_it_shows(change, words):
     shown = {"map": {**MAP, "total": 1500, "by": "t-SNE", "sheet": None, "held_out": "x", **change}}
     (found,) = said("words(mapNote(run))", run=shown)
@@ -382,12 +317,9 @@ def test_a_sample_in_words():
     view = """{ labelled: { groupName: (g) => `group ${g + 1}`, of: () => "mine" }, groups: [1, 0], labels: [0, 1], real: 2,
       classes: ["cat", "dog"], isHeldOut: (i) => i === 1, norms: [0.5, NaN], name: (i) => `n${i}`,
       neighbours: () => [1, 0, 1, 0, 1, 0] }"""
-    found = said(f"sampleFacts({view}, 0)", f"sampleFacts({view}, 1)", f"sampleWords({view}, 1)")
-    assert [[fact.replace("\u2068", "").replace("\u2069", "") for fact in facts] for facts in found[:2]] == [
-        ["group 2", "class cat", "σ 0.500", "label mine"],
-        ["group 1", "class dog", "held out", "label mine"],
+    (found,) = said(f"[sampleFacts({view}, 0), sampleFacts({view}, 1), sampleWords({view}, 1)].map((one) => `${{one}}`)")
+    assert [one.replace("\u2068", "").replace("\u2069", "") for one in found] == [
+        "group 2,class cat,σ 0.500,label mine",
+        "group 1,class dog,held out,label mine",
+        "n1: group 1, class dog, held out, label mine. Nearest: n1, n0, n1, n0, n1.",
     ]
-    assert (
-        found[2].replace("\u2068", "").replace("\u2069", "")
-        == "n1: group 1, class dog, held out, label mine. Nearest: n1, n0, n1, n0, n1."
-    )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny
 
+from sao.cli.main import main
 from sao.cli.report import names_of
 from sao.config import load_preset
 from sao.data.dataset import Images
@@ -16,45 +17,38 @@ from sao.data.files.reading import Skipped
 from sao.evaluation.html import metric_table, table
 from sao.evaluation.result import Metric, write_json
 from sao.report import explore, history
+from sao.report.build import Limits
 from sao.report.cluster_sheet import ClusterSheet
 from sao.training.run_folder import DataFacts, Run
 
 GREY = DataFacts("photos", (1, 20, 30), 2500, 4)
 
 
-def sentences(
-    step: int = 8, held_out: int | None = None, facts: DataFacts = GREY, learns=False, rows=(), **options
-) -> list[str]:
+def sentences(step: int = 8, held_out: int | None = None, facts: DataFacts = GREY, learns=False, **options) -> list[str]:
     return history.described(tiny.config(**options), facts, step, held_out, [], learns)
 
 
-@pytest.mark.parametrize(
-    ("facts", "said"),
-    [
-        (GREY, "trained on 2,500 images of 30×20 pixels in grey from “photos”."),
-        (replace(GREY, shape=(3, 8, 9), samples=7), "trained on 7 images of 9×8 pixels in colour from “photos”."),
-        (replace(GREY, shape=(2, 8, 8)), "trained on 2,500 images of 8×8 pixels in 2 channels from “photos”."),
-        (replace(GREY, shape=(4, 8, 8)), "trained on 2,500 images of 8×8 pixels in 4 channels from “photos”."),
-        (replace(GREY, shape=(6,)), "trained on 2,500 rows of 6 numbers from “photos”."),
-    ],
-)
+@pytest.mark.parametrize(("facts", "said"), [
+    (GREY, "trained on 2,500 images of 30×20 pixels in grey from “photos”."),
+    (replace(GREY, shape=(3, 8, 9), samples=7), "trained on 7 images of 9×8 pixels in colour from “photos”."),
+    (replace(GREY, shape=(2, 8, 8)), "trained on 2,500 images of 8×8 pixels in 2 channels from “photos”."),
+    (replace(GREY, shape=(4, 8, 8)), "trained on 2,500 images of 8×8 pixels in 4 channels from “photos”."),
+    (replace(GREY, shape=(6,)), "trained on 2,500 rows of 6 numbers from “photos”."),
+])  # fmt: skip
 def test_the_form_of_the_data_is_width_by_height(facts, said):
     about = sentences(facts=facts)[0]
     assert about.endswith(f" (structural), {said}")
     assert about[0].isupper()
 
 
-@pytest.mark.parametrize(
-    ("step", "options", "said"),
-    [
-        (15, {"train__steps": 20, "train__batch": 10}, "15 of 20 steps of 10 images are done: 0.06 passes"),
-        (1250, {"train__steps": 5000, "train__batch": 9}, "1,250 of 5,000 steps of 9 images are done: 4.5 passes"),
-        (2000, {"train__steps": 2000, "train__batch": 10}, "All 2,000 steps of 10 images are done: 8 passes"),
-        (2001, {"train__steps": 2000, "train__batch": 10}, "All 2,000 steps of 10 images are done: 8 passes"),
-        (1, {"train__steps": 3, "train__batch": 1000}, "1 of 3 steps of 1000 images are done: 0.4 passes"),
-        (5, {"train__epochs": 2, "train__batch": 500}, "5 of 10 steps of 500 images are done: 1 passes"),
-    ],
-)
+@pytest.mark.parametrize(("step", "options", "said"), [
+    (15, {"train__steps": 20, "train__batch": 10}, "15 of 20 steps of 10 images are done: 0.06 passes"),
+    (1250, {"train__steps": 5000, "train__batch": 9}, "1,250 of 5,000 steps of 9 images are done: 4.5 passes"),
+    (2000, {"train__steps": 2000, "train__batch": 10}, "All 2,000 steps of 10 images are done: 8 passes"),
+    (2001, {"train__steps": 2000, "train__batch": 10}, "All 2,000 steps of 10 images are done: 8 passes"),
+    (1, {"train__steps": 3, "train__batch": 1000}, "1 of 3 steps of 1000 images are done: 0.4 passes"),
+    (5, {"train__epochs": 2, "train__batch": 500}, "5 of 10 steps of 500 images are done: 1 passes"),
+])  # fmt: skip
 def test_steps_are_counted_in_passes_over_the_data(step, options, said):
     assert sentences(step, **options)[1] == f"{said} over the data."
 
@@ -66,16 +60,12 @@ def test_the_weights_that_a_run_began_with_are_named():
     assert begun[3].startswith("It has labels")
 
 
-@pytest.mark.parametrize(
-    ("classes", "learns", "held_out", "said"),
-    [
-        (4, False, None, "It has labels of 4 classes, used for evaluation alone."),
-        (4, True, None, "It has labels of 4 classes, which the method learns from."),
-        (None, False, None, "There are no labels."),
-        (None, False, 0, "There are no labels. 0 images were held out of training."),
-        (4, False, 1234, "It has labels of 4 classes, used for evaluation alone. 1,234 images were held out of training."),
-    ],
-)
+@pytest.mark.parametrize(("classes", "learns", "held_out", "said"), [
+    (4, False, None, "It has labels of 4 classes, used for evaluation alone."),
+    (4, True, None, "It has labels of 4 classes, which the method learns from."), (None, False, None, "There are no labels."),
+    (None, False, 0, "There are no labels. 0 images were held out of training."),
+    (4, False, 1234, "It has labels of 4 classes, used for evaluation alone. 1,234 images were held out of training."),
+])  # fmt: skip
 def test_what_labels_are_used_for(classes, learns, held_out, said):
     assert sentences(held_out=held_out, facts=replace(GREY, classes=classes), learns=learns)[-1] == said
 
@@ -88,33 +78,19 @@ def test_the_time_of_a_run_begins_anew_where_it_was_resumed(seconds, said):
 
 
 def test_a_chart_is_named_by_what_a_scalar_is():
-    found = {
-        name: history._chart_of(name)
-        for name in (
-            "eval/jacobian_norm_q05",
-            "eval/kmeans_n360",
-            "eval/odd_n12",
-            "eval/memorised",
-            "eval/own_number",
-            "generator/logdet_fake",
-            "encoder/gradient_norm",
-            "gradient_norm",
-            "encoder/contrast_loss",
-            "loss",
-        )
-    }
-    assert found == {
-        "eval/jacobian_norm_q05": ("Jacobian norm σ of held-out samples", "5 %", "band"),
-        "eval/kmeans_n360": ("Accuracy on 360 held-out samples", "k-means", "lines"),
-        "eval/odd_n12": ("Accuracy on 12 held-out samples", "odd", "lines"),
-        "eval/memorised": ("Share of generated samples too near to a training one", "memorised", "lines"),
-        "eval/own_number": ("Own number", "own number", "lines"),
-        "generator/logdet_fake": ("Log-determinants", "fake", "lines"),
-        "encoder/gradient_norm": ("Gradient norm while training", "encoder", "lines"),
-        "gradient_norm": ("Gradient norm while training", "gradient norm", "lines"),
-        "encoder/contrast_loss": ("Losses of the encoder", "contrast loss", "lines"),
-        "loss": ("Losses", "loss", "lines"),
-    }
+    for name, *chart in (
+        ("eval/jacobian_norm_q05", "Jacobian norm σ of held-out samples", "5 %", "band"),
+        ("eval/kmeans_n360", "Accuracy on 360 held-out samples", "k-means", "lines"),
+        ("eval/odd_n12", "Accuracy on 12 held-out samples", "odd", "lines"),
+        ("eval/memorised", "Share of generated samples too near to a training one", "memorised", "lines"),
+        ("eval/own_number", "Own number", "own number", "lines"),
+        ("generator/logdet_fake", "Log-determinants", "fake", "lines"),
+        ("encoder/gradient_norm", "Gradient norm while training", "encoder", "lines"),
+        ("gradient_norm", "Gradient norm while training", "gradient norm", "lines"),
+        ("encoder/contrast_loss", "Losses of the encoder", "contrast loss", "lines"),
+        ("loss", "Losses", "loss", "lines"),
+    ):
+        assert history._chart_of(name) == tuple(chart)
     assert history._chart_of("time/seconds")[0] is None
 
 
@@ -135,8 +111,9 @@ def test_a_long_curve_keeps_its_ends():
 
 
 def test_options_are_shown_as_they_are_typed():
-    values = {"a": {"b": {"c": None}, "d": [1, 2]}, "e": "tëxt", "f": True, "g": 0.5}
-    assert history.flat(values) == {"a.b.c": "null", "a.d": "[1, 2]", "e": "tëxt", "f": "true", "g": "0.5"}
+    values = {"a.b.c": None, "a.d": [1, 2], "e": "tëxt", "f": True, "g": 0.5, "h": ["ü"]}
+    shown = history.options(SimpleNamespace(by_name=lambda: values))  # pyright: ignore[reportArgumentType]
+    assert shown == {"a.b.c": "null", "a.d": "[1, 2]", "e": "tëxt", "f": "true", "g": "0.5", "h": '["ü"]'}
 
 
 @pytest.mark.parametrize(("p", "decided"), [(0.049, True), (0.05, False), (0.9, False)])
@@ -174,27 +151,31 @@ def test_a_verdict_that_is_none_is_left_out(tmp_path, found):
 
 def test_rows_that_are_no_rows_are_left_out(tmp_path):
     run = Run.create(tmp_path / "run", tiny.config(), replace(GREY, shape=(1, 8, 8)))
-    assert history.rows_of(run) == []
+    assert run.rows_after(-1) == []
     run.metrics.write_text('{"step": 1, "loss": 2.5}\n[3]\n{"loss": 1}\n{"step": "2"}\n{"step": 3}\n{"step": 4, "lo')
-    assert history.rows_of(run) == [{"step": 1, "loss": 2.5}, {"step": 3}]
+    assert run.rows_after(-1) == [{"step": 1, "loss": 2.5}, {"step": 3}]
 
 
-@pytest.mark.parametrize(
-    ("paths", "names"),
-    [
-        (["a/one", "b/two"], ["one", "two"]),
-        (["a/one", "b/one"], ["a/one", "b/one"]),
-        (["x/a/one", "y/a/one", "y/a/two"], ["x/a/one", "y/a/one", "y/a/two"]),
-        (["a/one"], ["one"]),
-        (["a/one", "a/one"], ["one", "one"]),
-    ],
-)
+@pytest.mark.parametrize(("paths", "names"), [
+    (["a/one", "b/two"], ["one", "two"]), (["a/one", "b/one"], ["a/one", "b/one"]),
+    (["x/a/one", "y/a/one", "y/a/two"], ["x/a/one", "y/a/one", "y/a/two"]), (["a/one"], ["one"]),
+    (["a/one", "a/one"], ["one", "one"]),
+])  # fmt: skip
 def test_runs_have_as_much_of_their_path_as_tells_them_apart(tmp_path, paths, names):
     runs = [SimpleNamespace(folder=tmp_path / path) for path in paths]
     assert names_of(runs) == names  # pyright: ignore[reportArgumentType]
 
 
-# --- a folder that was explored -------------------------------------------------------------------------------------------
+def test_a_page_shows_as_much_as_was_asked_for(monkeypatch, tmp_path):
+    seen = []
+    write = lambda target, shown, limits, say: seen.append(limits) or target.write_text("page")  # noqa: E731
+    monkeypatch.setattr("sao.report.build.write_report", write)
+    monkeypatch.setattr("sao.cli.report._opened", lambda *given: None)
+    monkeypatch.setattr("sao.report.layout.check_umap", lambda: None)
+    run = Run.create(tmp_path / "run", tiny.config(), replace(GREY, shape=(3, 8, 8)))
+    words = ["report", str(run.folder), "--points", "30", "--clusters", "4", "--layout", "umap", "--channels", "3,2,1"]
+    assert main(words) == main(words[:2]) == 0
+    assert seen == [Limits(30, clusters=4, umap=True, channels=(2, 1, 0)), Limits()]
 
 
 class Folder:
@@ -219,10 +200,7 @@ def priced(monkeypatch):
         config, seen = load_preset("own", {"train.steps": str(steps)}), {}
         monkeypatch.setattr(explore, "with_suited_start", lambda *given: SimpleNamespace(config=given[0], given=given[2]))
 
-        def chosen(config_, train, given):
-            seen["samples"], seen["size"] = len(train), train.shape
-            return config, []
-
+        chosen = lambda own, train, given: seen.update(samples=len(train), size=train.shape) or (config, [])  # noqa: E731
         monkeypatch.setattr(explore, "choose_options", chosen)
         monkeypatch.setattr(explore, "step_cost", lambda *given, **more: seen.update(more) or SimpleNamespace(seconds=seconds))
         images = Images(np.zeros((count, 8, 8, 3), np.uint8), None, [f"{i}.png" for i in range(count)])
@@ -250,29 +228,20 @@ def test_a_training_is_priced_in_minutes_and_from_two_hours_on_in_hours(priced, 
     assert seen["affordable"] == 1.0
 
 
-@pytest.mark.parametrize(("count", "train"), [(20, 18), (300, 270), (255, 230), (257, 231)])
-def test_a_tenth_is_held_out_of_what_is_priced(priced, count, train):
-    assert priced(0.1, 10, count)[2]["samples"] == train
+def test_what_is_priced_is_what_a_training_would_see(priced):
+    assert [priced(0.1, 10, count)[2]["samples"] for count in (20, 300, 255, 257)] == [18, 270, 230, 231]  # without a tenth
+    for side, size in ((8, 8), (20, 16), (500, 64)):
+        size = min(size, explore.LARGEST_ON_CPU)
+        assert priced(0.1, 10, side=side)[2]["size"] == (3, size, size)
 
 
-@pytest.mark.parametrize(("side", "size"), [(8, 8), (20, 16), (500, 64)])
-def test_what_is_priced_has_the_size_that_a_training_would_take(priced, side, size):
-    assert priced(0.1, 10, side=side)[2]["size"] == (3, min(size, explore.LARGEST_ON_CPU), min(size, explore.LARGEST_ON_CPU))
-
-
-@pytest.mark.parametrize(
-    ("labelled", "bad", "said"),
-    [
-        (True, 0, "1,200 images in 2 subfolders, compared by patches. Nothing was trained."),
-        (False, 0, "1,200 images, compared by patches. Nothing was trained."),
-        (False, 1, "1,200 images, compared by patches. Nothing was trained. 1 other file could not be used."),
-        (
-            True,
-            2000,
-            "1,200 images in 2 subfolders, compared by patches. Nothing was trained. 2,000 other files could not be used.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("labelled", "bad", "said"), [
+    (True, 0, "1,200 images in 2 subfolders, compared by patches. Nothing was trained."),
+    (False, 0, "1,200 images, compared by patches. Nothing was trained."),
+    (False, 1, "1,200 images, compared by patches. Nothing was trained. 1 other file could not be used."),
+    (True, 2000,
+     "1,200 images in 2 subfolders, compared by patches. Nothing was trained. 2,000 other files could not be used."),
+])  # fmt: skip
 def test_the_page_of_a_folder_says_how_many_images_there_are(monkeypatch, tmp_path, labelled, bad, said):
     monkeypatch.setattr(explore, "training_price", lambda path, name, *rest: (f"train {name}", "cost"))
     labels = np.arange(1200) % 2 if labelled else None
@@ -284,9 +253,6 @@ def test_the_page_of_a_folder_says_how_many_images_there_are(monkeypatch, tmp_pa
     assert (found.name, found.train, found.cost) == ("holiday", "train holiday", "cost")
     assert len(found.gallery) == len(found.features) == 100
     np.testing.assert_array_equal(found.features, features[found.gallery.rows[0]])
-
-
-# --- tables ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_table_escapes_its_cells_and_shows_titles_where_there_are_some():
@@ -332,6 +298,8 @@ def test_a_cluster_sheet_names_the_most_central_first_and_no_outlier():
     assert cells == [["cluster", "most central"], ["0: 2 images", "b, e"], ["1: 3 images", "c, a"], ["2: 0 images", ""]]
     one = ClusterSheet(["a"], np.array([0]), np.ones(1), np.zeros(1, bool), 1)
     assert "0: 1 image<" in one._repr_html_()
+    many = ClusterSheet(list(map(str, range(20))), np.zeros(20, int), np.linspace(0, 1, 20), np.zeros(20, bool), 1)
+    assert many.central(0).tolist() == list(range(19, 7, -1))  # twelve of them
 
 
 def test_the_picture_of_clusters_has_a_row_for_each_and_white_where_there_is_none():
@@ -341,11 +309,6 @@ def test_the_picture_of_clusters_has_a_row_for_each_and_white_where_there_is_non
     expected = np.full((3, 12), 255)
     expected[0, :2], expected[1, :2] = (10, 40), (20, 0)
     np.testing.assert_array_equal(shown[np.ix_(rows, columns)], expected)
-
-
-def test_twelve_images_are_shown_of_a_cluster():
-    found = ClusterSheet(list(map(str, range(20))), np.zeros(20, int), np.linspace(0, 1, 20), np.zeros(20, bool), 1)
-    assert found.central(0).tolist() == list(range(19, 7, -1))
 
 
 def test_clusters_along_the_manifold_have_cosines_with_their_own_mean():

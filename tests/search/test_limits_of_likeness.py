@@ -7,7 +7,6 @@ import torch
 from sao.data.dataset import Images
 from sao.search import suited
 from sao.search.duplicates import (
-    BLUR,
     Copy,
     Group,
     Known,
@@ -65,35 +64,19 @@ def test_patches_have_a_centroid_for_four_images(monkeypatch, n, centroids):
     assert seen == [centroids]
 
 
-NAMES = ["c", "b", "a"]
-
-
-@pytest.mark.parametrize(
-    ("areas", "sizes", "kept"),
-    [
-        (None, None, (2, "first name")),
-        ([1, 2, 1], [9, 1, 9], (1, "largest image")),
-        ([2, 2, 1], [1, 9, 99], (1, "largest file")),
-        ([2, 2, 1], [9, 9, 99], (1, "first name")),
-        ([2, 2, 2], None, (2, "first name")),
-        (None, [5, 5, 4], (1, "first name")),
-    ],
-)
+@pytest.mark.parametrize(("areas", "sizes", "kept"), [
+    (None, None, (2, "first name")), ([1, 2, 1], [9, 1, 9], (1, "largest image")), ([2, 2, 1], [1, 9, 99], (1, "largest file")),
+    ([2, 2, 1], [9, 9, 99], (1, "first name")), ([2, 2, 2], None, (2, "first name")), (None, [5, 5, 4], (1, "first name")),
+])  # fmt: skip
 def test_the_copy_that_is_kept(areas, sizes, kept):
-    known = Known(
-        NAMES, areas=None if areas is None else np.array(areas), file_sizes=None if sizes is None else np.array(sizes)
-    )
-    assert _to_keep(np.arange(3), known) == kept
+    of_areas, of_files = (None if values is None else np.array(values) for values in (areas, sizes))
+    assert _to_keep(np.arange(3), Known(["c", "b", "a"], areas=of_areas, file_sizes=of_files)) == kept
 
 
 def test_copies_are_sorted_by_kind_then_distance_then_row():
     copies = [
-        Copy(5, "near", 0.2),
-        Copy(4, "near", 0.1),
-        Copy(9, "same bytes", 0),
-        Copy(3, "same pixels", 0),
-        Copy(2, "near", 0.1),
-    ]
+        Copy(5, "near", 0.2), Copy(4, "near", 0.1), Copy(9, "same bytes", 0), Copy(3, "same pixels", 0), Copy(2, "near", 0.1),
+    ]  # fmt: skip
     assert [copy.row for copy in _sorted(copies)] == [9, 3, 2, 4, 5]
     group = Group(7, "first name", _sorted(copies))
     assert (group.rows, group.kind) == ([7, 9, 3, 2, 4, 5], "near")
@@ -117,21 +100,15 @@ def test_equal_pixels_are_told_for_near_copies_alone():
     ]
 
 
-def test_what_belongs_together_is_a_component():
+def test_components_and_distances_by_hand():
     assert _components([(0, 3), (3, 4), (1, 1)], 5).tolist() == [0, 1, 2, 0, 0]
     assert _components([], 3).tolist() == [0, 1, 2]
-
-
-def test_a_correlation_as_a_distance():
-    assert _distance(1.0) == 0
-    assert _distance(0.5) == pytest.approx(1)
-    assert _distance(-1.0) == pytest.approx(2)
-    assert _distance(1.0000001) == 0
+    assert _distance(1.0) == _distance(1.0000001) == 0
+    assert (_distance(0.5), _distance(-1.0)) == pytest.approx((1, 2))  # of correlations
 
 
 def test_a_blur_is_the_mean_of_five_with_the_ends_repeated():
     line = torch.tensor([[[0.0, 5, 0, 0, 10, 0, 0]]])
-    assert BLUR == 5
     assert _blur(line)[0, 0].tolist() == [1.0, 1.0, 3.0, 3.0, 2.0, 2.0, 2.0]
 
 
