@@ -381,7 +381,7 @@ def test_groups_are_printed_with_three_copies_each(capsys):
         duplicates._print([group(2 * i, (2 * i + 1, "near", 0.1)) for i in range(count)], names)
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == 1 + 40 + (count > 20)
-        assert (lines[-1] == "… and 1 more groups") == (count > 20)
+        assert (lines[-1] == "… and 1 more group") == (count > 20)
     duplicates._print([group(1, (0, "same bytes", 0))], names)
     assert capsys.readouterr().out.startswith("1 copy in 1 group among 60 images: 1 same bytes\n")
     duplicates._print([], names)
@@ -423,19 +423,19 @@ def test_the_page_of_duplicates_says_sizes_and_links_relative_to_itself(tmp_path
     assert '<a href="../a%20b/1.png">&lt;1&gt;.png</a><br>keep: first name, 20x7, 10 kB<' in keep
     assert ">&lt;0&gt;.png</a><br>near, distance 0.25, 10x7, 10.0 kB<" in page
     assert page.count("<img ") == 2  # one could not be read again
-    assert "in the table" not in page
+    assert "The table has" not in page
     assert "<a href" not in duplicates_page([group(1, (0, "near", 0.25))], looked(2, paths=False), "D", tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("most", "left"), [(6, None), (5, "1 more groups"), (4, "1 more groups"), (3, "2 more groups"), (1, "2 more")]
+    ("most", "left"), [(6, None), (5, "1 more group"), (4, "1 more group"), (3, "2 more groups"), (1, "2 more groups")]
 )
 def test_a_page_of_duplicates_is_not_endless(monkeypatch, most, left):
     monkeypatch.setattr("sao.search.page.MOST_PICTURES", most)
     groups = [group(2 * i, (2 * i + 1, "near", 0.1)) for i in range(3)]
     page = duplicates_page(groups, looked(6), "D", Path("/data"))
-    assert (left is None) == ("are in the table" not in page)
-    assert left is None or f"<p>{left}" in page
+    assert (left is None) == ("The table has" not in page)
+    assert left is None or f"<p>The table has {left}.</p>" in page
     assert page.count("<section>") == 3 - (0 if left is None else int(left[0]))
 
 
@@ -457,7 +457,7 @@ def test_five_neighbours_of_ten_queries_are_printed(capsys, queries, k):
     for q in range(min(queries, 10)):
         expected += [f"q{q}", *(f"  {(q * k + i) / 1000:.3f}  n{q}-{i}" for i in range(min(k, 5)))]
         expected += [f"  … and {k - 5} more"] if k > 5 else []
-    expected += [f"… and {queries - 10} more queries"] if queries > 10 else []
+    expected += [f"… and {queries - 10} more {'query' if queries == 11 else 'queries'}"] if queries > 10 else []
     assert capsys.readouterr().out.splitlines() == expected
 
 
@@ -471,7 +471,7 @@ def test_ranks_begin_at_one():
 
 
 def test_neighbours_in_a_notebook_are_three_of_five_queries():
-    assert repr(neighbours(1, 3)) == "3 neighbours of 1 queries\n  q0: n0-0 0.000, n0-1 0.001, n0-2 0.002"
+    assert repr(neighbours(1, 3)) == "3 neighbours of 1 query\n  q0: n0-0 0.000, n0-1 0.001, n0-2 0.002"
     lines = repr(neighbours(6, 4)).splitlines()
     assert (lines[0], lines[1]) == ("4 neighbours of 6 queries", "  q0: n0-0 0.000, n0-1 0.001, n0-2 0.002, …")
     assert (len(lines), lines[-1]) == (7, "  …")

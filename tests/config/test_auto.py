@@ -264,7 +264,13 @@ def test_photographs_get_the_recipe_of_their_preset():
     measured = recipe.method.model_dump() | {"bank": structural_options(config).bank}
     assert (config.method.model_dump(), config.encoder) == (measured, recipe.encoder)
     assert (config.train.batch, config.train.schedule) == (recipe.train.batch, recipe.train.schedule)
-    assert sum("the recipe that was found for photographs" in sentence for sentence in sentences) == 5
+    assert sum("the recipe that was found for photographs" in sentence for sentence in sentences) == 6
+
+
+@pytest.mark.parametrize(("batch", "one_in"), [("8", 1), ("31", 1), ("64", 4), ("128", 8)])
+def test_sixteen_photographs_of_a_batch_have_a_jacobian_norm(batch, one_in):
+    config, _ = auto(images(3_000, 32, 3), train__steps="30", train__batch=batch)
+    assert structural_options(config).smooth_one_in == one_in
 
 
 @pytest.mark.parametrize(("size", "patch"), [(24, 1), (32, 1), (64, 2), (128, 4)])

@@ -47,7 +47,7 @@ def test_the_form_of_the_data_is_width_by_height(facts, said):
     (2000, {"train__steps": 2000, "train__batch": 10}, "All 2,000 steps of 10 images are done: 8 passes"),
     (2001, {"train__steps": 2000, "train__batch": 10}, "All 2,000 steps of 10 images are done: 8 passes"),
     (1, {"train__steps": 3, "train__batch": 1000}, "1 of 3 steps of 1000 images are done: 0.4 passes"),
-    (5, {"train__epochs": 2, "train__batch": 500}, "5 of 10 steps of 500 images are done: 1 passes"),
+    (5, {"train__epochs": 2, "train__batch": 500}, "5 of 10 steps of 500 images are done: 1 pass"),
 ])  # fmt: skip
 def test_steps_are_counted_in_passes_over_the_data(step, options, said):
     assert sentences(step, **options)[1] == f"{said} over the data."

@@ -424,10 +424,10 @@ def test_a_sweep_on_the_screen(swept):
         "seed 2 is not tested run against run: the data of one was not at hand",
     ]
     assert lines[9:13] == [
-        "| metric | difference | better | worse  | p over 3 seeds |",
-        "|--------|------------|--------|--------|----------------|",
-        "| svm    | +0.125     | 1 of 2 | 0 of 2 | 0.046          |",
-        "| knn5   | -0.375     | 0 of 2 | 2 of 2 | –              |",
+        "| metric | difference | better | worse  | p over seeds |",
+        "|--------|------------|--------|--------|--------------|",
+        "| svm    | +0.125     | 1 of 2 | 0 of 2 | 0.046 (3)    |",
+        "| knn5   | -0.375     | 0 of 2 | 2 of 2 | –            |",
     ]
     assert lines[14].startswith("better, worse: in so many runs, sample by sample on the same held-out samples")
     assert sweep_table.as_markdown(grid, [], []).splitlines()[1] == "nothing was measured"
