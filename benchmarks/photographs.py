@@ -81,14 +81,14 @@ def only(run: Path, step: int) -> Iterator[Path]:
 def draw(rows: list[dict[str, Any]], file: Path) -> None:
     names = list(dict.fromkeys(row["name"] for row in rows))
     shown = [metric for metric in METRICS if any(metric in row for row in rows)]
-    figure = Figure(figsize=(3.4 * len(shown), 3.2), layout="constrained")
+    figure = Figure(figsize=(3.4 * len(shown), 3.5), layout="constrained")
     for axes, metric in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         for number, name in enumerate(names):
             points = [(row["minutes"], row[metric]) for row in rows if row["name"] == name and metric in row]
             if points:
                 axes.plot(*zip(*sorted(points), strict=True), marker=".", color=f"C{number}", label=name)
         axes.set(xscale="log", xlabel="minutes of one core", title=TITLES[metric])
-    figure.axes[0].legend(fontsize=7)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=7)
     figure.savefig(file)
 
 
