@@ -101,7 +101,7 @@ def test_one_broken_number_of_a_sample_is_enough_to_refuse_it(broken):
     rows = DRAWS.reshape(60, 2, 2).copy()
     agreement.check_finite("the values", rows, "look")
     rows[[7, 9], 1, 0] = broken
-    with pytest.raises(InputError, match="^the values of 2 of 60 samples hold NaN or infinity: look$"):
+    with pytest.raises(InputError, match=r"^the values of 2 of 60 samples hold NaN or infinity: look$"):
         agreement.check_finite("the values", rows, "look")
 
 
