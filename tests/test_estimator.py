@@ -190,6 +190,12 @@ def test_saved_or_pickled_it_is_the_same(kind, request, tmp_path):
     assert not list((tmp_path / "run").rglob("*.pkl"))
 
 
+def test_a_table_with_a_constant_column_is_accepted_after_loading_too(tmp_path):
+    rows = np.column_stack([ROWS, np.full(60, 7.0)])
+    estimator = StructuralEmbedding(3, steps=1, options=SMALL_TABLE, random_state=0).fit(rows)
+    same(StructuralEmbedding.load(estimator.save(tmp_path / "run")), estimator, rows)
+
+
 def test_a_pickle_of_version_0_2_is_the_same(table):
     """Its options and networks have that version's names."""
     state = table.__getstate__()

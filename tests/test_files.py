@@ -62,3 +62,12 @@ def test_a_folder_takes_the_place_of_an_empty_one_and_of_no_other(tmp_path):
         (temporary / "two").write_text("2")
     assert os.listdir(target) == ["one"]
     assert os.listdir(tmp_path) == ["results"]
+
+
+def test_of_a_folder_that_is_replaced_nothing_is_left(tmp_path):
+    write_text(tmp_path / "results" / "old", "1")
+    with written_folder(tmp_path / "results", replace=True) as temporary:
+        (temporary / "new").write_text("2")
+        assert os.listdir(tmp_path / "results") == ["old"]
+    assert os.listdir(tmp_path / "results") == ["new"]
+    assert os.listdir(tmp_path) == ["results"]

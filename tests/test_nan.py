@@ -96,6 +96,15 @@ def test_best_of_nan_alone_is_refused():
         agreement.best({"a": NAN, "b": NAN})
 
 
+@pytest.mark.parametrize("broken", [NAN, INF, -INF])
+def test_one_broken_number_of_a_sample_is_enough_to_refuse_it(broken):
+    rows = DRAWS.reshape(60, 2, 2).copy()
+    agreement.check_finite("the values", rows, "look")
+    rows[[7, 9], 1, 0] = broken
+    with pytest.raises(InputError, match=r"^the values of 2 of 60 samples hold NaN or infinity: look$"):
+        agreement.check_finite("the values", rows, "look")
+
+
 # --- an export is checked at several lengths of the batch ----------------------------------------------------------------
 
 

@@ -94,6 +94,15 @@ def test_embed_keeps_names_and_classes_in_every_format(run, pictures, tmp_path, 
     np.testing.assert_allclose(sao.load(run).embed(tiny.dataset().test)[:30], arrays["features"], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("feature", ["embedding", "layers"])
+def test_embed_writes_the_features_that_are_asked_for(feature, run, pictures, tmp_path, capsys):
+    out = tmp_path / "f.npz"
+    said = tiny.said(capsys, "embed", run, pictures, "--feature", feature, "-o", out)
+    expected = sao.load(run).embed(tiny.dataset().test, feature)[:30]
+    np.testing.assert_allclose(np.load(out)["features"], expected, rtol=1e-4, atol=1e-5)
+    assert f"30 x {expected.shape[1]} {feature} features" in said
+
+
 def test_embed_a_single_image(run, pictures, tmp_path, capsys):
     photo = tmp_path / "photo.jpg"
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(photo)

@@ -111,6 +111,12 @@ def test_a_dash_in_an_option_is_an_underscore():
     assert structural_options(config).micro_batch == 3
 
 
+@pytest.mark.parametrize("typed", ["method.ema-decay", "method.average"])
+def test_what_was_set_by_hand_stays_by_whatever_name_it_was_typed(typed):
+    config, _ = choose_options(load_preset("own", {typed: "0.7"}), images(), {typed})
+    assert structural_options(config).ema_decay == 0.7
+
+
 @pytest.mark.parametrize(("size", "rates"), [(8, (1e-3, 1e-3)), (16, (1e-3, 2e-3)), (32, (1e-3, 2e-3))])
 def test_the_generator_of_small_images_learns_faster_than_the_discriminator(size, rates):
     method = structural_options(auto(images(size=size))[0])

@@ -172,6 +172,14 @@ def test_shards_are_one_data_set_with_labels(tmp_path):
     assert sorted(path.suffix for path in tmp_path.iterdir() if path.is_file()) == [".tar"] * 4  # nothing was unpacked
 
 
+def test_a_label_is_found_by_the_name_up_to_the_first_dot(tmp_path):
+    members = {f"run.1/{i:04d}.left.png": encoded(image) for i, image in enumerate(PIXELS[:10])}
+    members |= {f"run.1/{i:04d}.cls": b"even" if i % 2 == 0 else b"odd" for i in range(10)}
+    write_tar(tmp_path / "shard-0.tar", members)
+    found = embedded_images(Path(f"{tmp_path}/shard-{{0..0}}.tar"), (3, 16, 16))
+    assert names(found) == [f"{('even', 'odd')[i % 2]}/run.1/{i:04d}.left.png" for i in range(10)]
+
+
 def test_without_labels_and_in_order_for_embedding(tmp_path):
     pattern = write_shards(tmp_path, labelled=False)
     assert open_path(pattern).dataset.classes is None

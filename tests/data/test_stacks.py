@@ -165,6 +165,16 @@ def test_floats_need_a_range_unless_they_are_parts_of_one(tmp_path):
     assert opened.pixel_range == PixelRange.everywhere(0, 500, 2)
 
 
+def test_floats_of_another_range_are_not_those_in_the_cache(tmp_path):
+    values = 100 * DRAWS.random((12, 16, 16)).astype(np.float32)
+    folder = written(tmp_path / "d", values)
+    for most in (200, 1000, 200):
+        opened, train = opened_folder(folder, range=(0, most), cache_folder=tmp_path / "cache")
+        assert opened.pixel_range is not None
+        found = opened.pixel_range.values(train.inputs(slice(None))).numpy()
+        np.testing.assert_allclose(found[..., 0], values[numbers(train)], atol=0.02)
+
+
 def test_a_page_that_is_a_thumbnail_is_passed_over():
     stream = io.BytesIO()
     with tifffile.TiffWriter(stream) as writer:

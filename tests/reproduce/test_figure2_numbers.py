@@ -50,6 +50,17 @@ def test_neighbours_are_kept_by_a_rotation_and_by_chance_otherwise(draws):
     assert numbers.shared_neighbours(points, draws.normal(size=(400, 2)), 10) == pytest.approx(10 / 399, abs=0.01)
 
 
+def test_the_map_is_compared_with_the_data_and_with_the_embedding_each_under_its_name(draws):
+    plane, others, arm = draws.normal(size=(200, 2)), draws.normal(size=(200, 5)), np.zeros(200, int)
+    of_data, of_embedding = "shared_neighbours_with_data", "shared_neighbours_with_embedding"
+    found = numbers._of_palette(plane, 2 * plane, others, arm, 10)
+    assert found[of_data] == 1
+    assert found[of_embedding] < 0.2
+    found = numbers._of_palette(plane, others, 2 * plane, arm, 10)
+    assert found[of_embedding] == 1
+    assert found[of_data] < 0.2
+
+
 def test_a_point_is_not_its_own_neighbour_even_among_duplicates():
     points = np.zeros((5, 2))
     assert numbers.same_arm_neighbours(points, np.array([0, 1, 1, 1, 1]), 4) == pytest.approx((0 + 4 * 3 / 4) / 5)

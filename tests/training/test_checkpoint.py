@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tiny import make_steps
 
+from sao.config import load_preset
 from sao.errors import InputError
 from sao.methods import Method
 from sao.training import checkpoint
@@ -175,6 +176,14 @@ def test_the_latest_are_kept_and_unfinished_ones_swept_away(tmp_path):
     for step in range(1, 5):
         checkpoint.save(tmp_path, method, step, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
+
+
+def test_unless_asked_otherwise_a_damaged_last_one_leaves_one_to_go_on_from(tmp_path):
+    method = tiny.method(method="random")
+    for step in (5, 10, 15):
+        checkpoint.save(tmp_path, method, step, load_preset("own", {}).log.keep)
+    flip(tmp_path / "step-00000015" / "method.safetensors")
+    assert load(tmp_path, method)[0] == 10
 
 
 def test_a_damaged_newer_one_does_not_push_a_good_one_out(tmp_path):
