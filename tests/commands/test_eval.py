@@ -266,9 +266,9 @@ def tell_every_stage() -> None:
 
 @pytest.mark.parametrize("stage", ["svm (", "svm, C = "])
 def test_ctrl_c_ends_an_evaluation_at_once(tmp_path, stage):
-    """Of 200 classes: first eigenvectors, one operation of many seconds, then minutes of short ones."""
+    """Of 200 classes: first eigenvectors, one operation of many seconds, then seconds of short ones."""
     draws = np.random.default_rng(0)
-    columns = 3000 if stage.endswith("(") else 300
+    columns = 3000 if stage.endswith("(") else 1000
     labels = np.arange(4000) % 200
     values = draws.normal(size=(4000, columns)).astype(np.float32)
     np.savez(tmp_path / "f.npz", x_train=values[:3000], y_train=labels[:3000], x_test=values[3000:], y_test=labels[3000:])
@@ -281,7 +281,7 @@ def test_ctrl_c_ends_an_evaluation_at_once(tmp_path, stage):
         started = time.monotonic()
         assert command.wait() == 130
         assert command.errors.read_text().splitlines()[-1] == "sao: interrupted"
-        assert time.monotonic() - started < 20  # of minutes; and other tests run beside it
+        assert time.monotonic() - started < 20  # other tests run beside it
     finally:
         command.process.kill()
 
