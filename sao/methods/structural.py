@@ -106,7 +106,7 @@ class Structural(Adversarial):
         )
         super().__init__(discriminator, options.generator.build(context.shape), options, context)
         share = context.batch // distributed.world_size()  # of a process, the smallest
-        if options.smooth_one_in > share:
+        if options.smooth_one_in > share and distributed.world_size() > 1:  # alone, a process has the norm of the first sample
             raise InputError(
                 f"method.smooth_one_in {options.smooth_one_in} is more samples than the {share} of a process: no norm"
             )

@@ -235,7 +235,10 @@ def test_local_embeddings_of_what_has_no_such_map_are_refused_in_a_line(options,
         tiny.method(**options, **{weight: 1})
 
 
-def test_a_penalty_of_no_sample_is_refused_in_a_line():
-    assert tiny.method(method__smooth_one_in=16).smooth_one_in == 16
-    with pytest.raises(InputError, match=r"method\.smooth_one_in 17 is more samples than the 16 of a process"):
-        tiny.method(method__smooth_one_in=17)
+def test_a_penalty_of_no_sample_is_refused_in_a_line(monkeypatch):
+    """One process always has the first sample, also where a price is tried with a smaller batch."""
+    assert tiny.method(method__smooth_one_in=17).smooth_one_in == 17
+    monkeypatch.setattr("sao.core.distributed.world_size", lambda: 2)
+    assert tiny.method(method__smooth_one_in=8).smooth_one_in == 8
+    with pytest.raises(InputError, match=r"method\.smooth_one_in 9 is more samples than the 8 of a process"):
+        tiny.method(method__smooth_one_in=9)

@@ -93,6 +93,8 @@ CASES = {
         smooth_one_in=2, one_pass=True, norm_weight=0, smooth_every=2
     ),
     "norms of some, one pass, micro-batches, local": case(**LOCAL, smooth_one_in=2, one_pass=True, micro_batch=5),
+    "a norm of the first sample alone, micro-batches": case(smooth_one_in=50, micro_batch=2),
+    "a norm of the first sample alone, one pass, micro-batches": case(smooth_one_in=50, one_pass=True, micro_batch=2),
     "norms of some, lazy, vectors": case(smooth_one_in=2, lazy=True, smooth_every=2, shape=(7,)),
     "lazy": case(lazy=True, smooth_every=2),
     "lazy, micro-batches": case(lazy=True, smooth_every=2, micro_batch=5),
