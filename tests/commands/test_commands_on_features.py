@@ -174,6 +174,9 @@ def test_generated_metrics_are_those_that_were_asked_for(monkeypatch):
     assert names(["recall"], 4, "download") == [("recall_x", 0.5)]
     assert asked == [(5, 5, None, False, 3), (7, 7, None, False, 3), (4, 4, None, True, 3)]
 
+    data = fake(test=Vectors(np.zeros((4, 2), np.float32)), train=Vectors(np.zeros((10, 2), np.float32)))
+    assert names(["memorised"], 5) == names(None, 5) == [("memorised", 0.5)]  # of vectors too, against the training rows
+
 
 @pytest.mark.parametrize("splits", [None, ["train", "test"]])
 @pytest.mark.parametrize(("labels", "classes"), [(None, None), ([1, 0], None), ([1, 0], ["cat", "dog"])])
