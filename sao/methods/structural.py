@@ -105,11 +105,10 @@ class Structural(Adversarial):
             jacobians=options.smoothness_weight > 0,
         )
         super().__init__(discriminator, options.generator.build(context.shape), options, context)
-        share = context.batch // distributed.world_size()  # of a process, the smallest
-        if options.smooth_one_in > share and distributed.world_size() > 1:  # alone, a process has the norm of the first sample
-            raise InputError(
-                f"method.smooth_one_in {options.smooth_one_in} is more samples than the {share} of a process: no norm"
-            )
+        fewest = context.batch // distributed.world_size()  # samples of a process
+        if options.smooth_one_in > fewest and distributed.world_size() > 1:  # a single process has the first sample's norm
+            one_in = f"method.smooth_one_in {options.smooth_one_in}"
+            raise InputError(f"{one_in} is more samples than the {fewest} of a process: give at most {fewest}")
         self.options, self.power_steps, self.smooth_one_in = options, options.power_steps, options.smooth_one_in
         self.cycle = options.smooth_every if options.smoothness_weight > 0 else 1
         self.zero_sum = options.smoothness_weight * options.norm_weight == 0  # the hinge on lengths is D's alone

@@ -240,5 +240,5 @@ def test_a_penalty_of_no_sample_is_refused_in_a_line(monkeypatch):
     assert tiny.method(method__smooth_one_in=17).smooth_one_in == 17
     monkeypatch.setattr("sao.core.distributed.world_size", lambda: 2)
     assert tiny.method(method__smooth_one_in=8).smooth_one_in == 8
-    with pytest.raises(InputError, match=r"method\.smooth_one_in 9 is more samples than the 8 of a process"):
+    with pytest.raises(InputError, match=r"method\.smooth_one_in 9 is more samples than the 8 of a process: give at most 8"):
         tiny.method(method__smooth_one_in=9)
