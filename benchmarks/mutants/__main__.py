@@ -98,7 +98,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no trial after this time; the next call goes on")
     parser.add_argument("--again", action="store_true", help="only those that no test noticed before")
     parser.add_argument(
-        "--fresh", nargs="?", const="fresh-3.yaml", metavar="LIST", help="those that a person invented (fresh-3.yaml)"
+        "--fresh", nargs="?", const="fresh-4.yaml", metavar="LIST", help="those that a person invented (fresh-4.yaml)"
     )
     parser.add_argument("--report", action="store_true", help="print what was found so far, as results/mutants.md has it")
     arguments = parser.parse_args()

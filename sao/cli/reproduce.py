@@ -50,8 +50,8 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--known",
-        metavar="FILE",
-        help="tables: the JSON file of an earlier table, whose runs of the same options are not made again",
+        metavar="PATH",
+        help="tables: the JSON file of an earlier table, or its folder, whose runs of the same options are not trained again",
     )
     parser.add_argument("--runs", help="figure1: run folders to draw, with commas; with --rows beside rows of table1")
     parser.add_argument("--dry-run", action="store_true", help="tables: make two steps of each kind and price the study")
@@ -107,11 +107,12 @@ def _figure2(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
 def _table(arguments: Namespace, seeds: list[int], options: dict[str, str]) -> None:
     study, processes = _study(arguments, arguments.target, seeds, options)
     if arguments.dry_run:
-        from sao.reproduce.known import known_runs
+        from sao.reproduce.known import known_runs, trained_runs
         from sao.reproduce.study import price_study
 
-        runs = study.runs()
-        known = [] if study.known is None else [run for run, _ in known_runs(study.known, runs)]
+        runs, known = study.runs(), []
+        if study.known is not None:
+            known = [run for run, _ in (trained_runs if study.known.is_dir() else known_runs)(study.known, runs)]
         price_study([*study.trials(), *(run for run in runs if run not in known)], processes)
     else:
         study.make(_command(), processes)
@@ -155,7 +156,7 @@ def _compare(arguments: Namespace, seeds: list[int], options: dict[str, str]) ->
 
 def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str, str]):
     """What the command asks for of a table, and how many runs go at a time."""
-    from sao.reproduce.known import records_in
+    from sao.reproduce.known import check_known
     from sao.reproduce.rows import check_options, chosen_data, chosen_rows
     from sao.reproduce.study import Study, check_scores, read_scores
     from sao.reproduce.table1 import table1
@@ -181,7 +182,7 @@ def _study(arguments: Namespace, name: str, seeds: list[int], options: dict[str,
         check_scores(scores, rows, data if search_on is None else [search_on], arguments.rates)
     known = None if arguments.known is None else Path(arguments.known)
     if known is not None:
-        records_in(known)  # a wrong file is said before anything is made
+        check_known(known)
     study = Study(table, rows, data, seeds, options, out, not arguments.no_search, search_on, scores, known)
     return study, arguments.jobs or at_a_time(scale)
 

@@ -11,9 +11,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.autograd.profiler import record_function
 
-from sao.config.types import Decay, PositiveInt
+from sao.config.types import Decay, NonNegativeFloat, PositiveFloat, PositiveInt
 from sao.core import distributed
 from sao.data.augmentation import Augmentation
+from sao.errors import InputError
 from sao.methods.base import Batch, Context, MethodOptions, Scalars, frozen, normal_rows, total
 from sao.methods.discriminator_passes import DiscriminatorPasses, EmbeddedBatch
 from sao.methods.encoders import GeneratorOptions
@@ -49,6 +50,18 @@ class AdversarialOptions(MethodOptions):
         return self
 
 
+class SmoothOptions(AdversarialOptions):
+    """Of a GAN whose discriminator a penalty on Jacobian norms keeps smooth."""
+
+    smoothness_weight: NonNegativeFloat = Field(default=5.0, description="λ_s, weight of the penalties on D's smoothness")
+    lipschitz: PositiveFloat = Field(default=1.0, description="target spectral norm of the Jacobian (Lipschitz target)")
+    smooth_every: PositiveInt = Field(default=1, description="steps between two penalties; 1 is the method, more is faster")
+    smooth_one_in: PositiveInt = Field(
+        default=1, description="penalise the Jacobian norm of one sample in so many, unbiased; 1 is the method, more is faster"
+    )
+    spectral_normalisation: bool = Field(default=False, description="divide D's weights by their spectral norms")
+
+
 class Side(NamedTuple):
     """The real or the generated half of the global batch, as the losses see it."""
 
@@ -61,6 +74,7 @@ class Side(NamedTuple):
 class Adversarial(DiscriminatorPasses):
     features_with = ("ema_discriminator.network.encoder",)
     embeddings_with = ("ema_discriminator.network.encoder", "ema_discriminator.network.head")
+    smoothness_weight, lipschitz, smooth_every = 0.0, 1.0, 1
     zero_sum = False  # whether D's losses, as functions of the generated samples, are those of G with the sign turned
 
     def __init__(
@@ -81,6 +95,17 @@ class Adversarial(DiscriminatorPasses):
             "discriminator": options.discriminator_optimiser.build(discriminator.parameters()),
             "generator": options.generator_optimiser.build(generator.parameters()),
         }
+        if isinstance(options, SmoothOptions):
+            self._penalise_norms(options)
+
+    def _penalise_norms(self, options: SmoothOptions) -> None:
+        fewest = self.batch // distributed.world_size()  # samples of a process
+        if options.smooth_one_in > fewest and distributed.world_size() > 1:  # a single process has the first sample's norm
+            one_in = f"method.smooth_one_in {options.smooth_one_in}"
+            raise InputError(f"{one_in} is more samples than the {fewest} of a process: give at most {fewest}")
+        self.smoothness_weight, self.lipschitz = options.smoothness_weight, options.lipschitz
+        self.smooth_every, self.smooth_one_in = options.smooth_every, options.smooth_one_in
+        self.cycle = options.smooth_every if options.smoothness_weight > 0 else 1
 
     # --- what a method says ------------------------------------------------------------------------------------------
 
@@ -98,7 +123,7 @@ class Adversarial(DiscriminatorPasses):
 
     def penalises(self, step: int) -> bool:
         """Whether Jacobian norms are penalised in this step; if not in all, in those after which a log row is due."""
-        return False
+        return self.smoothness_weight > 0 and (step + 1) % self.smooth_every == 0
 
     def diagnostics(self, real: Side, fake: Side) -> Scalars:
         """What else to log of D's batch."""

@@ -9,20 +9,19 @@ from torch.autograd.profiler import record_function
 from torch.nn import functional as F
 
 from sao.config.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from sao.core import distributed, objectives
+from sao.core import objectives
 from sao.core import random as randomness
 from sao.core.jacobian import smoothness_penalty
 from sao.core.memory_bank import MemoryBank
-from sao.errors import InputError
 from sao.methods.base import Context, Scalars
 from sao.methods.encoders import Local, discriminator_for
-from sao.methods.gan import Adversarial, AdversarialOptions, Side
+from sao.methods.gan import Adversarial, Side, SmoothOptions
 
 SHARED = ("distance", "similarity_fake", "local_distance", "local_similarity_fake")  # terms that both players have
 LOCAL_POSITIONS = 4  # of each image, of which similar ones are looked for
 
 
-class Options(AdversarialOptions):
+class Options(SmoothOptions):
     """Structural adversarial objectives."""
 
     name: Literal["structural"] = "structural"
@@ -51,21 +50,14 @@ class Options(AdversarialOptions):
         "own (the paper's), or those of the discriminator's own pass for the losses, which is faster",
     )
     bank: PositiveInt = Field(default=10240, description="past embeddings in which neighbours are looked for")
-    smoothness_weight: NonNegativeFloat = Field(default=5.0, description="λ_s, weight of the penalties on D's smoothness")
     lazy: bool = Field(
         default=False,
         description="multiply the weight of the penalty on Jacobian norms by smooth_every, so that fewer penalties are "
         "together as strong (StyleGAN2's lazy regularisation); the log shows the term as it is without the factor",
     )
-    lipschitz: PositiveFloat = Field(default=1.0, description="target spectral norm of the Jacobian (Lipschitz target)")
     power_steps: PositiveInt = Field(default=1, description="power iterations for the spectral norm")
-    smooth_every: PositiveInt = Field(default=1, description="steps between two penalties; 1 is the method, more is faster")
-    smooth_one_in: PositiveInt = Field(
-        default=1, description="penalise the Jacobian norm of one sample in so many, unbiased; 1 is the method, more is faster"
-    )
     norm_weight: NonNegativeFloat = Field(default=4.0, description="λ_h, weight of the hinge on embeddings' lengths, times λ_s")
     norm_side: Literal["floor", "ceiling"] = Field(default="floor", description="floor: lengths below 1 cost; ceiling: above 1")
-    spectral_normalisation: bool = Field(default=False, description="divide D's weights by their spectral norms")
 
     local_weight: NonNegativeFloat = Field(
         default=0.0,
@@ -105,12 +97,7 @@ class Structural(Adversarial):
             jacobians=options.smoothness_weight > 0,
         )
         super().__init__(discriminator, options.generator.build(context.shape), options, context)
-        fewest = context.batch // distributed.world_size()  # samples of a process
-        if options.smooth_one_in > fewest and distributed.world_size() > 1:  # a single process has the first sample's norm
-            one_in = f"method.smooth_one_in {options.smooth_one_in}"
-            raise InputError(f"{one_in} is more samples than the {fewest} of a process: give at most {fewest}")
-        self.options, self.power_steps, self.smooth_one_in = options, options.power_steps, options.smooth_one_in
-        self.cycle = options.smooth_every if options.smoothness_weight > 0 else 1
+        self.options, self.power_steps = options, options.power_steps
         self.zero_sum = options.smoothness_weight * options.norm_weight == 0  # the hinge on lengths is D's alone
         self.bank = None
         if options.cluster_weight > 0:
@@ -151,10 +138,6 @@ class Structural(Adversarial):
     def generator_losses_of_one_pass(self, of_discriminator: Scalars, real: Side, fake: Side, step: int) -> Scalars:
         """What the players share: each of them minimises the other's with the sign turned."""
         return {name: -value for name, value in of_discriminator.items() if name in SHARED}
-
-    def penalises(self, step: int) -> bool:
-        options = self.options
-        return options.smoothness_weight > 0 and (step + 1) % options.smooth_every == 0  # so that rows of the log hold it
 
     def diagnostics(self, real: Side, fake: Side) -> Scalars:
         lengths = torch.linalg.vector_norm(torch.cat([real.embeddings, fake.embeddings]).detach(), dim=1)

@@ -1,6 +1,7 @@
-"""Finished runs as records of a table's JSON file, so that a study can be made on several machines and days."""
+"""Runs of an earlier table: as records of its JSON file, made on any machine and day, or with their weights in its folder."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -13,11 +14,14 @@ from sao.evaluation.result import is_metric, read_json
 from sao.reproduce.rows import StudyRun
 from sao.runtime import files
 from sao.runtime.machine import commit, processor_name
+from sao.training.run_folder import MARK, Run
 
 ORIGIN = "origin.json"  # in the folder of a run: where and when it was made
 
 
 def note_origin(run: StudyRun) -> None:
+    if (run.folder / ORIGIN).exists():  # it was trained for another table
+        return
     origin = {"processor": processor_name(), "commit": commit(), "date": date.today().isoformat()}
     _write(run, ORIGIN, origin)
 
@@ -51,7 +55,28 @@ def known_runs(file: Path, runs: Sequence[StudyRun]) -> list[tuple[StudyRun, dic
     return found
 
 
-def take_known(file: Path, runs: Sequence[StudyRun]) -> int:
+def trained_runs(out: Path, runs: Sequence[StudyRun]) -> list[tuple[StudyRun, Path]]:
+    """Those that have not begun and whose like was trained for another table in this folder, with the folder of that run."""
+    others = [(path.parent, Run.open(path.parent).config) for path in sorted(out.glob(f"runs/*/{MARK}"))]
+    found = []
+    for run in (run for run in runs if run.row.kind in ("trained", "reference") and not run.folder.exists()):
+        folder = next((folder for folder, config in others if config.learns_as(run.config)), None)
+        if folder is not None:
+            found.append((run, folder))
+    return found
+
+
+def take_known(known: Path, runs: Sequence[StudyRun]) -> int:
+    """Bring in the runs of an earlier table, and return how many. Those of a folder are still to be evaluated."""
+    if known.is_dir():
+        found = trained_runs(known, runs)
+        for run, folder in found:
+            shutil.copytree(folder, run.folder, ignore=shutil.ignore_patterns(run.evaluation.name))
+        return len(found)
+    return _take_records(known, runs)
+
+
+def _take_records(file: Path, runs: Sequence[StudyRun]) -> int:
     """Write their results as if they had been made here, and return how many."""
     found = known_runs(file, runs)
     for run, record in found:
@@ -64,6 +89,14 @@ def take_known(file: Path, runs: Sequence[StudyRun]) -> int:
 
 def _write(run: StudyRun, name: str, content: Any) -> None:
     files.write_text(run.folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n", inside=run.folder)
+
+
+def check_known(known: Path) -> None:
+    """A wrong file or folder is said before anything is made."""
+    if not known.is_dir():
+        records_in(known)
+    elif not any(known.glob(f"runs/*/{MARK}")):
+        raise InputError(f"{known} holds no runs of a table: give the --out of an earlier `sao reproduce`, or its JSON file")
 
 
 def records_in(file: Path) -> list[dict[str, Any]]:

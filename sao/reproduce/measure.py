@@ -25,7 +25,7 @@ from sao.training.model import Model, load
 from sao.training.pictures import save_samples
 from sao.training.run_folder import Run
 
-METRICS = ("kmeans", "svm", "probe", "knn1", "knn5")
+METRICS = ("kmeans", "kmeans_best", "svm", "probe", "knn1", "knn5")
 UNLABELLED = ("effective_rank", "cluster_agreement")
 TRIAL = Plan(("svm",), rows=10_000, strict=True)
 GENERATED = 10_000
@@ -35,8 +35,8 @@ SMALLEST = 32  # pixels a side; features of ImageNet mean little for smaller ima
 def measured(run: StudyRun, method: Method, dataset: Dataset) -> list[Metric]:
     """Representation for every run; generation, samples and costs for those that have them."""
     plan = TRIAL
-    if run.tried is None:  # all rows, so that all runs are fitted to as many; own data may have too few labels for a measure
-        plan = Plan(METRICS, rows=None, unlabelled=UNLABELLED, strict=run.config.data.source in NAMES)
+    if run.tried is None:  # own data may have too few labels for a measure
+        plan = Plan(METRICS, rows=run.fitted, unlabelled=UNLABELLED, strict=run.config.data.source in NAMES)
     found = _representation(run, method, dataset, plan)
     metrics = measure(found, plan, run.config.seed).metrics
     if run.tried is not None:

@@ -20,13 +20,15 @@ Kind = Literal["trained", "same_run", "reference", "untrained", "raw", "pca", "p
 REFERENCE = "supervised"
 WIRING = " (check that the code runs)"  # in the title of a row that cannot learn much in minutes
 DEFAULT = Config().method.name  # of a row that names no method
+LEARNING_RATE = "method.optimiser.learning_rate"  # what a search sets
+FITTED = 10_000  # training samples that classifiers are fitted to, at the scale of a processor
 
 
 @dataclass(frozen=True)
 class Row:
     """`changes` make the row what it is; `recipe`, and `recipes` of a data set, suit it, and give way to options by hand.
 
-    `rates` are learning rates to choose from, each a value of all `rate_options`; none: that of the recipe.
+    `rates` are learning rates to choose from; none: that of the recipe.
     `paper` holds the paper's numbers by data set and metric, accuracies as shares of 1.
     """
 
@@ -38,7 +40,6 @@ class Row:
     recipes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     kind: Kind = "trained"
     rates: tuple[str, ...] = ()
-    rate_options: tuple[str, ...] = ("method.optimiser.learning_rate",)
     samples: bool = True  # whether images that it makes are judged too
     on_request: bool = False  # only where it is named
     without: tuple[str, ...] = ()  # data sets that it is not made for
@@ -79,6 +80,7 @@ class StudyRun:
     folder: Path
     reference: Path  # the run of the classifier in whose features generated images are compared
     tried: str | None = None  # a learning rate, where this is a trial of it instead of a part of the table
+    fitted: int | None = None  # training samples that classifiers are fitted to; None: all
 
     @property
     def name(self) -> str:
@@ -100,7 +102,9 @@ Scores = Mapping[tuple[str, str], Mapping[str, float]]  # of each learning rate 
 Rates = Mapping[tuple[str, str], Mapping[str, str]]  # what a search found, as options, by row and data set
 
 
-CPU_PRESETS = {"fashion_mnist": "fashion16", "cifar10": "cifar16", "mnist": "fashion16", "digits": "digits"}
+CPU_PRESETS = {"cifar10": "cifar32", "cifar100": "cifar100-32", "imagenette": "imagenette64"}
+CPU_PRESETS |= {"fashion_mnist": "fashion16", "mnist": "fashion16", "digits": "digits"}
+OF_IMAGENETTE = "imagenette is read from a folder of that name (train/CLASS/*, val/CLASS/*) where the command is given."
 PAPER_PRESETS = {"cifar10": "cifar10", "cifar100": "cifar100"}
 
 
@@ -132,7 +136,9 @@ def runs_of(
             for seed in (0,) if row.kind == "reference" else seeds:
                 config = config_of(table, row, source, seed, options, found)
                 folder = where / f"{row.name}-{source}-seed{seed}"
-                made.append(StudyRun(row, source, config, folder, where / f"{REFERENCE}-{source}-seed0"))
+                reference = where / f"{REFERENCE}-{source}-seed0"
+                fitted = FITTED if table.scale == "cpu" else None
+                made.append(StudyRun(row, source, config, folder, reference, fitted=fitted))
     return [_learning_from(run, made) for run in made]
 
 

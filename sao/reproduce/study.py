@@ -18,7 +18,7 @@ from sao.methods import Method
 from sao.reproduce.known import note_origin, take_known
 from sao.reproduce.measure import measured
 from sao.reproduce.pool import check_folder, check_out, run_each
-from sao.reproduce.rows import Row, Scores, StudyRun, Table, add_finished_runs, config_of, runs_of
+from sao.reproduce.rows import LEARNING_RATE, Row, Scores, StudyRun, Table, add_finished_runs, config_of, runs_of
 from sao.reproduce.table import DIVERGED, read_result, write_curves, write_sheet, write_table
 from sao.runtime.files import read_json
 from sao.training.device import choose_device, set_threads
@@ -45,7 +45,7 @@ class Study:
     search: bool = True
     search_on: str | None = None
     scores: Scores | None = None
-    known: Path | None = None  # the JSON file of an earlier table, whose runs are not made again
+    known: Path | None = None  # the JSON file or the folder of an earlier table, whose runs are not trained again
 
     def trials(self) -> list[StudyRun]:
         return self._trials(self.rows, self.data if self.search_on is None else [self.search_on])
@@ -75,7 +75,7 @@ class Study:
 
     def _rates(self, scores: Scores) -> dict[tuple[str, str], dict[str, str]]:
         """By row and data set."""
-        found = chosen_rates(scores, self.table.rows)
+        found = chosen_rates(scores)
         if self.search_on is None:
             return found
         rows = {row: rates for (row, source), rates in found.items() if source == self.search_on}
@@ -188,9 +188,9 @@ def trials_of(table: Table, rows: Sequence[Row], data: Sequence[str], options: M
     by_hand = {key.replace("-", "_") for key in options}
     made = []
     for source in data:
-        for row in (row for row in rows if source not in row.without and by_hand.isdisjoint(row.rate_options)):
+        for row in (row for row in rows if source not in row.without and LEARNING_RATE not in by_hand):
             for rate in row.rates:
-                tried = dict.fromkeys(row.rate_options, rate)
+                tried = {LEARNING_RATE: rate}
                 steps = config_of(table, row, source, 0, options, tried).train.steps
                 short = {**options, **SILENT, "train.steps": str(max(1, steps // SHORTER))}
                 config = config_of(table, row, source, 0, short, tried)
@@ -210,10 +210,9 @@ def judged(trials: Sequence[StudyRun]) -> Scores:
     return {key: found for key, found in scores.items() if len(found) == len(rows[key[0]].rates)}
 
 
-def chosen_rates(scores: Scores, rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, str]]:
+def chosen_rates(scores: Scores) -> dict[tuple[str, str], dict[str, str]]:
     """As options, by row and data set."""
-    options = {row.name: row.rate_options for row in rows}
-    return {key: dict.fromkeys(options[key[0]], best(found)) for key, found in scores.items()}
+    return {key: {LEARNING_RATE: best(found)} for key, found in scores.items()}
 
 
 def read_scores(file: Path, table: Table) -> Scores:

@@ -25,7 +25,7 @@ from sao.training.run_folder import Run
 
 DIVERGED = "diverged_at_step"
 COUNTS = ("parameters_encoder", "parameters_d", "parameters_g")  # shown in millions
-SHARES = ("kmeans", "svm", "probe", "knn1", "knn5", *CLUSTERED)  # shown in percent
+SHARES = ("kmeans", "kmeans_best", "svm", "probe", "knn1", "knn5", *CLUSTERED)  # shown in percent
 NOTHING = "–"
 
 

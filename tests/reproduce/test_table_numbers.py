@@ -184,7 +184,7 @@ def test_references_come_first_and_those_that_learn_from_others_last(tmp_path, c
 
 
 def test_the_best_rate_needs_all_trials_and_a_diverged_one_is_worth_nothing(tmp_path):
-    row = replace(ROWS[0], rates=("1", "2", "3"), rate_options=("x", "y"))
+    row = replace(ROWS[0], rates=("1", "2", "3"))
     trials = [a_run(row, folder=tmp_path, tried=rate) for rate in row.rates]
     results = [Metric("svm", 0.5)], [Metric("diverged_at_step", 3)], [Metric("svm", 0.5), Metric("knn1", 0.9)]
     for trial, metrics in zip(trials, results, strict=True):
@@ -194,11 +194,11 @@ def test_the_best_rate_needs_all_trials_and_a_diverged_one_is_worth_nothing(tmp_
         write_json(trial.evaluation, metrics)
     scores = study.judged(trials)
     assert scores == {("a", "digits"): {"1": 0.5, "2": 0.0, "3": 0.5}}
-    assert study.chosen_rates(scores, [row]) == {("a", "digits"): {"x": "1", "y": "1"}}
+    assert study.chosen_rates(scores) == {("a", "digits"): {"method.optimiser.learning_rate": "1"}}
 
 
 def test_a_trial_is_a_third_as_long_and_looked_at_once(tmp_path):
-    row = replace(ROWS[0], rates=("1e-3", "2e-3"), rate_options=("method.generator_optimiser.learning_rate",))
+    row = replace(ROWS[0], changes={"method": "simclr"}, rates=("1e-3", "2e-3"))
     options = {"train.steps": "100"}
     first, second = study.trials_of(TABLE, [row], ["digits"], options, tmp_path)
     assert (first.config.train.steps, first.tried, second.tried) == (33, "1e-3", "2e-3")
@@ -208,9 +208,9 @@ def test_a_trial_is_a_third_as_long_and_looked_at_once(tmp_path):
         None,
         500,
     )
-    assert second.config.by_name()["method.generator_optimiser.learning_rate"] == 2e-3
+    assert second.config.by_name()["method.optimiser.learning_rate"] == 2e-3
     assert study.trials_of(TABLE, [row], ["digits"], {"train.steps": "2"}, tmp_path)[0].config.train.steps == 1
-    by_hand = {"method.generator-optimiser.learning-rate": "1"}
+    by_hand = {"method.optimiser.learning-rate": "1"}
     assert study.trials_of(TABLE, [row], ["digits"], by_hand, tmp_path) == []
     assert study.trials_of(TABLE, [replace(row, without=("digits",))], ["digits"], {}, tmp_path) == []
 
