@@ -59,9 +59,15 @@ class Row:
         return {**self.recipe, **self.recipes.get(data, {})}
 
 
+COLUMNS = {"kmeans": "k-means", "kmeans_best": "best", "svm": "SVM", "knn1": "1-NN", "minutes": "minutes"}
+
+
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper at a scale. `presets` says which data sets it can be made for; `data` those it is made for."""
+    """A table of the paper at a scale. `presets` says which data sets it can be made for; `data` those it is made for.
+
+    `columns` are the metrics that people are shown, with their headings; the JSON file has all.
+    """
 
     name: str
     scale: Scale
@@ -70,6 +76,7 @@ class Table:
     presets: Mapping[str, str]
     data: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=lambda: COLUMNS)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from sao.runtime.machine import processor_name, usable_cores
 from sao.training.run_folder import Run
 
 DIVERGED = "diverged_at_step"
-COUNTS = ("parameters_encoder", "parameters_d", "parameters_g")  # shown in millions
 SHARES = ("kmeans", "kmeans_best", "svm", "probe", "knn1", "knn5", *CLUSTERED)  # shown in percent
 NOTHING = "–"
 
@@ -86,18 +85,18 @@ def _markdown(table: Table, lines: list[dict[str, Any]], facts: dict[str, str], 
     parts = [f"# {table.title} (scale: {table.scale})", f"`{facts['command']}`, {facts['date']}, {facts['machine']}"]
     parts += [f"- {note}" for note in (*_notes(done), *table.notes)]
     for data in _ordered(line["data"] for line in lines):
-        parts += ["", f"## {data}", "", *_rows([line for line in lines if line["data"] == data])]
+        parts += ["", f"## {data}", "", *_rows(table.columns, [line for line in lines if line["data"] == data])]
     return "\n".join([parts[0], "", parts[1], "", *parts[2:]]) + "\n"
 
 
 def _notes(done: list[tuple[StudyRun, dict[str, Metric]]]) -> list[str]:
     notes = [
-        "mean ± standard deviation over the seeds (that of a sample); accuracies in percent, parameters in millions",
+        "mean ± standard deviation over the seeds (that of a sample); shares in percent; the JSON file has more metrics",
         "minutes: the steps times the median of a step's time, so without evaluations on the way",
         "runs that earlier commands with the same options finished in this folder are shown too",
     ]
     if any(run.row.paper.get(run.data) for run, _ in done):
-        notes.append("(paper): the paper's number, of its own networks, 32x32 images and 1000 epochs")
+        notes.append("in brackets: the paper's number, of its own networks after 1000 epochs")
     compared = any(name.endswith("_classifier") for _, found in done for name in found)
     for run, found in done:
         if compared and run.row.kind == "reference" and "probe" in found:
@@ -108,19 +107,14 @@ def _notes(done: list[tuple[StudyRun, dict[str, Metric]]]) -> list[str]:
     return notes
 
 
-def _rows(lines: list[dict[str, Any]]) -> list[str]:
-    names = _ordered(name for line in lines for name in line["metrics"])
-    papers = {name for line in lines for name in line["paper"]}
-    columns: list[tuple[str, str]] = []  # (whose, metric)
-    for name in names:
-        columns += [("ours", name)] + ([("paper", name)] if name in papers else [])
-    columns += [("paper", name) for name in sorted(papers - set(names))]
-    headings = [name if whose == "ours" else f"{name} (paper)" for whose, name in columns]
-    shown = [f"| row | seeds | {' | '.join(headings)} |", "|---|---|" + "---|" * len(headings)]
+def _rows(columns: Mapping[str, str], lines: list[dict[str, Any]]) -> list[str]:
+    """The columns that any line has a value for; the paper's number stands in brackets behind ours."""
+    shown = [name for name in columns if any(name in line["metrics"] for line in lines)]
+    text = [f"| row | seeds | {' | '.join(columns[name] for name in shown)} |", "|---|---|" + "---|" * len(shown)]
     for line in lines:
-        values = [_ours(line, name) if whose == "ours" else _papers(line, name) for whose, name in columns]
-        shown.append(f"| {line['title']} | {seeds_of(line)} | {' | '.join(values)} |")
-    return shown
+        values = " | ".join(_cell(line, name) for name in shown)
+        text.append(f"| {line['title']} | {seeds_of(line)} | {values} |")
+    return text
 
 
 def _search(searches: list[dict[str, Any]]) -> str:
@@ -142,23 +136,13 @@ def seeds_of(line: dict[str, Any]) -> str:
     return ", ".join(f"{seed}{mark}" for seed, mark in zip(line["seeds"], marks, strict=True))
 
 
-def _ours(line: dict[str, Any], name: str) -> str:
-    if name not in line["metrics"]:
-        return NOTHING
-    mean, std, values = (line["metrics"][name][key] for key in ("mean", "std", "values"))
-    if name in COUNTS:
-        return f"{mean / 1e6:.2f}"
+def _cell(line: dict[str, Any], name: str) -> str:
     factor, digits = (100, 1) if name in SHARES else (1, 2)
-    return f"{factor * mean:.{digits}f}" + (f" ± {factor * std:.{digits}f}" if len(values) > 1 else "")
-
-
-def _papers(line: dict[str, Any], name: str) -> str:
-    if name not in line["paper"]:
-        return NOTHING
-    value = line["paper"][name]
-    if name in COUNTS:
-        return f"{value / 1e6:.1f}"
-    return f"{100 * value:.1f}" if name in SHARES else f"{value:.2f}"
+    own = NOTHING
+    if name in line["metrics"]:
+        mean, std, values = (factor * np.array(line["metrics"][name][key]) for key in ("mean", "std", "values"))
+        own = f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if len(values) > 1 else "")
+    return f"{own} ({factor * line['paper'][name]:.{digits}f})" if name in line["paper"] else own
 
 
 def _ordered(names: Iterable[str]) -> list[str]:

@@ -21,8 +21,9 @@ from sao.methods.hinge import HingeGAN
 from sao.reproduce import study
 from sao.reproduce.known import known_runs
 from sao.reproduce.rows import Row, StudyRun, chosen_rows, runs_of
-from sao.reproduce.table import VALIDATED, validated, write_curves, write_table
-from sao.reproduce.tables import PAPER, table2, table4
+from sao.reproduce.table import SHARES, VALIDATED, validated, write_curves, write_table
+from sao.reproduce.table1 import table1
+from sao.reproduce.tables import PAPER, table2, table3, table4, table5
 from sao.training import checkpoint
 from sao.training.run_folder import Run
 
@@ -335,16 +336,23 @@ def test_augmentations_grow_from_row_to_row():
             )
 
 
-def test_the_paper_stands_in_columns_of_its_own(tmp_path):
-    """Of CIFAR-10 the paper has numbers; what it calls FID is no column of ours."""
-    row = table4("cpu").rows[6]
-    (run, *_) = [c for c in runs_of(table4("cpu"), [row], ["cifar10"], [0], SMALL, tmp_path) if c.row is row]
-    write_result(run, svm=0.5)
-    write_table(table4("cpu"), [run], tmp_path, "sao")
+def test_the_paper_stands_in_brackets_and_an_empty_column_is_left_out(tmp_path):
+    table = table4("cpu")
+    (run,) = runs_of(table, [row for row in table.rows if row.name == "full"], ["cifar10"], [0], SMALL, tmp_path)
+    write_result(run, svm=0.5, knn1=0.25, frechet_classifier=7.126, probe=0.9)
+    write_table(table, [run], tmp_path, "sao")
     *_, heading, _, line = (tmp_path / "table4.md").read_text().splitlines()
-    papers = "fid (paper) | is (paper) | kmeans (paper) | parameters_d (paper) | parameters_g (paper)"
-    assert heading == f"| row | seeds | svm | svm (paper) | {papers} |"
-    assert line == "| full, L_reg | 0 | 50.0 | 89.8 | 13.63 | 8.73 | 80.1 | 11.5 | 4.9 |"
+    assert heading == "| row | seeds | SVM | 1-NN | Fréchet |"
+    assert line == "| full, L_reg | 0 | 50.0 (89.8) | 25.0 | 7.13 |"
+
+
+@pytest.mark.parametrize(
+    "table", [make(scale) for make in (table1, table2, table3, table4, table5) for scale in ("cpu", "paper")]
+)
+def test_a_table_shows_at_most_seven_metrics_that_are_measured(table):
+    measured = {"minutes", "fid", "frechet_classifier", "recall_classifier", *SHARES}
+    assert set(table.columns) <= measured
+    assert len(table.columns) <= 7
 
 
 def test_table2_has_all_seven_rows_of_the_paper():
