@@ -1,10 +1,8 @@
 """Every flag of every command arrives where it acts: the work itself is stood in for, and never begun."""
 
 import argparse
-import inspect
 import re
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -12,10 +10,6 @@ import pytest
 import tiny
 
 from sao.cli.main import build_parser, main
-
-
-class Arrived(Exception):
-    """With what a function is called."""
 
 
 @pytest.fixture(scope="module")
@@ -143,17 +137,8 @@ def test_a_flag_arrives(words, function, expected, places, tmp_path, monkeypatch
         monkeypatch.setattr(f"{where}.check_algorithm", lambda name: None)  # UMAP may not be installed
     monkeypatch.setattr("sao.cli.sweep._forecast", lambda grid, runs: None)
     monkeypatch.setattr("sao.report.explore.training_price", lambda *given: ("", ""))
-    signature = inspect.signature(resolve_name(function))
-
-    def stop(*given: Any, **named: Any) -> None:
-        bound = signature.bind(*given, **named)
-        bound.apply_defaults()
-        raise Arrived(bound.arguments)
-
-    monkeypatch.setattr(function, stop)
-    with pytest.raises(Arrived) as arrived:
-        assert main([places.get(word, word) for word in words.split()]) == 0
-    found = {place: value_at(arrived.value.args[0], place) for place in expected}
+    arrived = tiny.arrival(monkeypatch, function, lambda: main([places.get(word, word) for word in words.split()]))
+    found = {place: value_at(arrived, place) for place in expected}
     assert {place: str(one) if isinstance(one, Path) else one for place, one in found.items()} == told(expected, places)
 
 
