@@ -12,8 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
-from opening import encoded, images, parts, write_files
+from opening import encoded, images, parts, write_files, write_tar, write_zip
 from PIL import Image
 from tiny import draw_pictures
 
@@ -21,7 +23,7 @@ from sao.data import dataset
 from sao.data.dataset import PixelRange, SelectedRows
 from sao.data.files.cache import Cache
 from sao.data.files.images import Folder, _prefix
-from sao.data.files.open import open_path
+from sao.data.files.open import open_for_embedding, open_path
 from sao.data.files.reading import ReadOptions
 from sao.errors import InputError
 
@@ -131,6 +133,44 @@ def test_a_library_that_was_installed_since_makes_another_entry(folder, monkeypa
     before = _prefix(source, options)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: True if name == library else None)
     assert _prefix(source, options) != before
+
+
+def write_shards(place: Path, files: dict[str, bytes]) -> Path:
+    place.mkdir(exist_ok=True)
+    names = list(files)
+    for number in range(2):
+        write_tar(place / f"s-{number}.tar", {name: files[name] for name in names[7 * number :][:7]})
+    return place / "s-{0..1}.tar"
+
+
+def write_tables(place: Path, files: dict[str, bytes]) -> Path:
+    (place / "data").mkdir(parents=True, exist_ok=True)
+    cells = [{"bytes": data, "path": name} for name, data in files.items()]
+    for number in range(2):
+        table = pyarrow.table({"image": cells[7 * number :][:7]})
+        pyarrow.parquet.write_table(table, place / "data" / f"{number}.parquet", compression="none")
+    return place
+
+
+def write_list(place: Path, files: dict[str, bytes]) -> Path:
+    write_files(place, files)
+    (place / "list.txt").write_text("\n".join(files))
+    return place / "list.txt"
+
+
+@pytest.mark.parametrize("write", [write_files, write_zip, write_tar, write_shards, write_tables, write_list])
+@pytest.mark.parametrize("changed", [0, 13])
+def test_what_was_decoded_of_other_contents_is_never_taken(write, changed, tmp_path, cache):
+    """Another first or last image of as many bytes, wherever it lies."""
+    pixels = np.random.default_rng(0).integers(0, 256, (14, 8, 8, 3), dtype=np.uint8)
+    for _ in range(2):
+        files = {f"{i:02d}.bmp": encoded(image, "BMP") for i, image in enumerate(pixels)}
+        where = write(tmp_path / "data", files)
+        for _ in range(2):
+            samples = images(open_for_embedding(where, shape=(3, 8, 8), cache_folder=cache)[0])
+            np.testing.assert_array_equal(samples.pixels[:], pixels)
+        pixels[changed] ^= 1
+    assert len(entries(cache)) == 2
 
 
 def test_every_option_has_its_own_entry_of_a_large_array(tmp_path, cache, monkeypatch):

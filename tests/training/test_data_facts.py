@@ -1,6 +1,7 @@
 """What a run knows of its data is enough to tell other data from it."""
 
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sao.config import Config, Data
 from sao.data.dataset import Dataset, Images, PixelRange, Standardiser
 from sao.data.files.open import open_for_embedding, open_path
 from sao.data.files.reading import ReadOptions
-from sao.training.data_facts import ABSOLUTE, GLIMPSED_ROWS, DataFacts
+from sao.training.data_facts import ABSOLUTE, GLIMPSED_ROWS, DataFacts, place_of, with_data_found
 from sao.training.run_data import open_config_data, reading_of
 
 
@@ -90,6 +91,19 @@ def test_every_fact_comes_back_from_its_file():
         }
     assert Standardiser.from_dict(scale.to_dict()) == scale
     assert PixelRange.from_dict(span.to_dict()) == span
+
+
+def test_the_way_from_a_run_to_its_data_holds_through_links(tmp_path):
+    """A run that is typed by way of a link, and data too, move together."""
+    for name in ("disk/deep/runs", "disk/data"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "runs").symlink_to(tmp_path / "disk/deep/runs")
+    (tmp_path / "data").symlink_to(tmp_path / "disk/data")
+    place = place_of(Config(data=Data(source=str(tmp_path / "data"))), tmp_path / "runs" / "one")
+    assert place == (str(tmp_path / "data"), "../../../data")
+    (tmp_path / "disk").rename(tmp_path / "moved")
+    found = with_data_found(Config(data=Data(source="gone")), tmp_path / "moved/deep/runs/one", place)
+    assert Path(found.data.source).samefile(tmp_path / "moved/data")
 
 
 class Asked(Exception):
