@@ -68,8 +68,8 @@ def test_everything_is_drawn_by_the_seed_of_the_run(data, tmp_path, monkeypatch)
 
     chosen = tiny.arrival(monkeypatch, "sao.training.summary.representations", evaluated)
     assert (chosen["seed"], chosen["method"], chosen["plan"].minutes) == (7, method, SUMMARISED.minutes)
-    for name, value in chosen["untrained"].state_dict().items():
-        assert torch.equal(value, tiny.method(seed=7).state_dict()[name]), name
+    fresh = tiny.method(seed=7).state_dict()
+    assert all(torch.equal(value, fresh[name]) for name, value in chosen["untrained"].state_dict().items())
     monkeypatch.setattr(summaries, "representations", lambda *given, **more: {})
     assert tiny.arrival(monkeypatch, "sao.training.summary.measure", evaluated)["seed"] == 7
     seeds: list[int] = []
