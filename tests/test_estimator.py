@@ -11,6 +11,7 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
+import tiny
 import torch
 from PIL import Image
 from sklearn.base import clone
@@ -119,6 +120,28 @@ def test_what_is_evaluated_is_what_transform_returns(pictures, tmp_path):
     assert {found[name].protocol["feature"] for name in ("svm", "untrained/svm")} == {"layers"}
     expected = effective_rank(estimator.transform(PIXELS)).value
     assert found["effective_rank"].value == pytest.approx(expected, rel=1e-4)
+
+
+def test_every_parameter_arrives_where_it_acts(table, monkeypatch):
+    other = StructuralEmbedding(
+        4, steps=5, feature="embedding", manifold="spectral", device="cpu", random_state=3, verbose=True, on_log=print
+    )
+    assert {name for name, value in other.get_params().items() if value != StructuralEmbedding().get_params()[name]} == (
+        other.get_params().keys() - {"options"}
+    )
+    fitted = tiny.arrival(monkeypatch, "sao.estimator.fit", lambda: other.fit(ROWS))
+    assert (fitted["on_log"], fitted["shown"], fitted["config"].train.steps) == (print, True, 5)
+    assert fitted["config"].seed == np.random.RandomState(3).randint(2**31 - 1)
+    assert fitted["config"].train.device == "cpu"
+    chosen: Any = clone(table)
+    chosen.set_params(feature="embedding", manifold="spectral", n_clusters=4, steps=1)
+    found = tiny.arrival(monkeypatch, "sao.estimator.manifold_clusters", lambda: chosen.fit(ROWS))
+    assert (found["k"], found["algorithm"], found["seed"]) == (4, "spectral", chosen.model_.config.seed)
+    evaluated = tiny.arrival(monkeypatch, "sao.estimator.Model.evaluate", lambda: chosen.evaluate(ROWS, LABELS))
+    expected = {"seed": chosen.model_.config.seed, "feature": "embedding", "manifold": "spectral"}
+    assert {name: evaluated[name] for name in expected} == expected
+    drawn = tiny.arrival(monkeypatch, "sao.estimator.Model.sample", lambda: table.sample(5, random_state=7))
+    assert (drawn["n"], drawn["seed"]) == (5, np.random.RandomState(7).randint(2**31 - 1))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("umap") is None, reason="umap-learn is not installed")

@@ -1,6 +1,7 @@
 """The smallest real training, in this process or in another one that can be killed."""
 
 import csv
+import inspect
 import json
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -321,6 +323,28 @@ def said(capsys, *words: object) -> str:
     capsys.readouterr()
     assert main([str(word) for word in words]) == 0
     return capsys.readouterr().out
+
+
+class Arrived(Exception):
+    """Raised in the place of a function, with the arguments that it was called with."""
+
+
+def arrival(monkeypatch: Any, place: str, call: Callable[[], object]) -> dict[str, Any]:
+    """The arguments, by name, that a function gets from a call, which ends there."""
+    signature = inspect.signature(resolve_name(place))
+
+    def stop(*given: Any, **named: Any) -> None:
+        bound = signature.bind(*given, **named)
+        bound.apply_defaults()
+        raise Arrived(bound.arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(place, stop)
+        try:
+            result = call()
+        except Arrived as arrived:
+            return arrived.args[0]
+    raise AssertionError(f"{place} was not called: {result}")
 
 
 def before_step(monkeypatch: Any, kind: type[Method], action: Callable[[Any, Batch, int], object]) -> None:

@@ -73,7 +73,7 @@ def evaluate_run(run: Run, labels: LabelFile | None, arguments: Namespace) -> No
         found = None if pairs is None else _measured(pairs, plan, seed, budget)
         generated = _generation(model, dataset, names, arguments, facts)
         _report(found, len(dataset.train), generated, target, before, run)
-        if target == run.evaluations / f"step-{model.step:08d}-backbone-ema.json":
+        if target == run.evaluations / f"step-{model.step:08d}-{model.usual_feature}-ema.json":
             _refresh_page(run, model, dataset, found)
 
     processes.main_only(finish)

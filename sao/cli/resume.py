@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # torch comes with it
     from sao.config import Config
 
 # What a run is; a network of another size does not fit its checkpoint anyway.
-FIXED = ("seed", "method", "method.name", "train.start_from", "train.start_weights")
+FIXED = ("seed", "method", "train.start_from", "train.start_weights")
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -40,10 +40,12 @@ def run(arguments: Namespace) -> int:
 
 def changed_config(config: "Config", options: Mapping[str, str]) -> "Config":
     from sao.config import build
+    from sao.config.overrides import current_name
 
     for key in options:
-        if key.startswith("data."):
+        name = current_name(key).removesuffix(".name")
+        if name.startswith("data."):
             raise InputError(f"--{key} cannot be changed when a run goes on; data that was moved is --data PATH")
-        if key in FIXED:
+        if name in FIXED:
             raise InputError(f"--{key} cannot be changed when a run goes on: start another one")
     return build(config.model_dump(mode="json"), options)

@@ -220,7 +220,8 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, str] | None = None,
         outside.find_installed(kind, group.get("name") if isinstance(group, dict) else None)
     for key in sorted(overrides, key=lambda key: "." in key.removesuffix(".name")):  # names before their options
         dotted.set_option(Config, merged, key, overrides[key])
-    if "method" in overrides and not any(key.startswith("encoder") for key in overrides):
+    typed = {key.removesuffix(".name") for key in overrides}
+    if "method" in typed and not any(key.startswith("encoder") for key in typed):
         _drop_unusable_encoder(merged)
     try:
         return Config.model_validate(merged)

@@ -112,12 +112,26 @@ def merged(before: Iterable[Mapping[str, Any]], metrics: Iterable[Metric]) -> li
     """The metrics, and those of an earlier file that are of the same features and were not measured again."""
     metrics = list(metrics)
     names, origins = {m.name for m in metrics}, {_origin(m.protocol) for m in metrics}
+    used: dict[tuple[str, bool], set[tuple[Any, Any]]] = {}  # features and weights, of each representation and of samples
+    for metric in metrics:
+        kind, which = _use(metric.name, metric.protocol)
+        used.setdefault(kind, set()).add(which)
+
+    def same(name: str, protocol: Mapping[str, Any]) -> bool:
+        kind, which = _use(name, protocol)
+        return _origin(protocol) in origins and which in used.get(kind, {which})
+
     kept = [
         Metric(row["name"], math.nan if row["value"] is None else row["value"], row["std"], row["protocol"])
         for row in before
-        if row["name"] not in names and _origin(row["protocol"]) in origins
+        if row["name"] not in names and same(row["name"], row["protocol"])
     ]
     return [*kept, *metrics]
+
+
+def _use(name: str, protocol: Mapping[str, Any]) -> tuple[tuple[str, bool], tuple[Any, Any]]:
+    """Of what kind a metric is, and of which features and weights; metrics of generated samples have no feature."""
+    return (name.rpartition("/")[0], "feature" in protocol), (protocol.get("feature"), protocol.get("weights"))
 
 
 def _origin(protocol: Mapping[str, Any]) -> tuple[str, ...]:

@@ -142,7 +142,7 @@ def _collected(shown: Shown, making: _Making) -> tuple[dict[str, Any], Points | 
     rows = run.rows_after(-1)
     held_out = None if shown.dataset is None else len(shown.dataset.test)
     making.say("metrics and curves")
-    measured = history.metrics(run, model.step)
+    measured = history.metrics(run, model.step, model.usual_feature)
     found = {
         "name": shown.name,
         "step": model.step,

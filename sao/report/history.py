@@ -83,11 +83,14 @@ def word_of(metric: str) -> str:
     return METRIC_WORDS.get(metric, metric.replace("_", " "))
 
 
-def metrics(run: Run, step: int) -> list[dict[str, Any]]:
-    """Of the table at the end of training and of `sao eval`, the later one where both measured the same at this step."""
+def metrics(run: Run, step: int, feature: str = "backbone") -> list[dict[str, Any]]:
+    """Of the table at the end of training and of `sao eval`, the later one where both measured the same at this step.
+
+    `feature` is the usual one of the run, which the table is of.
+    """
     last = run.config.steps_for(run.facts.samples)
     rows = read_summary(run.evaluations / "summary.json", step, last, run.folder)
-    later = run.evaluations / f"step-{step:08d}-backbone-ema.json"
+    later = run.evaluations / f"step-{step:08d}-{feature}-ema.json"
     rows += read_json(later, run.folder) if later.exists() else []
     found = {row["name"]: row for row in rows}
     words = []

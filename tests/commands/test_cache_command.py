@@ -1,11 +1,14 @@
 """sao cache shows what is kept and removes it, and nothing else."""
 
+import numpy as np
 import pytest
 import tiny
 from filelock import FileLock
 
 from sao.cli.main import main
+from sao.data.dataset import Vectors
 from sao.data.files.open import open_path
+from sao.search.index import stored_features
 
 
 @pytest.fixture
@@ -40,6 +43,20 @@ def test_it_clears_what_sao_wrote_and_nothing_else(cache, capsys):
     assert main(["cache", "--clear"]) == 0
     assert list(tiny.contents(cache)) == [f"{'0' * 16}-{'0' * 32}/thesis.txt", "datasets/mnist.npz"]
     assert "0 entries, 0.0 MB" in tiny.said(capsys, "cache")
+
+
+def test_features_of_a_search_are_shown_and_cleared_too(cache, capsys):
+    """All that sao keeps there, whoever made it, and no file of another name."""
+    stored_features(Vectors(np.zeros((4, 2), np.float32)), "weights", lambda: np.ones((4, 3), np.float32))
+    (cache / "features-mine.npz").write_bytes(b"mine")
+    (cache / f"features-{'0' * 32}.npz").symlink_to(cache / "features-mine.npz")
+    said = tiny.said(capsys, "cache")
+    assert "3 entries" in said
+    assert said.count("features of a search") == 1
+    assert "removed 3 entries" in tiny.said(capsys, "cache", "--clear")
+    assert sorted(path.name for path in cache.iterdir()) == [
+        f"{'0' * 16}-{'0' * 32}", "datasets", f"features-{'0' * 32}.npz", "features-mine.npz"
+    ]  # fmt: skip
 
 
 def test_a_cache_that_is_not_there_is_empty(tmp_path, monkeypatch, capsys):

@@ -218,7 +218,11 @@ def test_what_a_run_is_cannot_change_when_it_goes_on():
         ("data.size", "--data.size cannot be changed when a run goes on; data that was moved is --data PATH"),
         ("seed", "--seed cannot be changed when a run goes on: start another one"),
         ("method", "--method cannot be changed"),
+        ("method.name", r"--method\.name cannot be changed"),
         ("train.start_from", "--train.start_from cannot be changed"),
+        ("train.start-from", "--train.start-from cannot be changed"),
+        ("train.start-weights", "--train.start-weights cannot be changed"),
+        ("data.held-out", "--data.held-out cannot be changed"),
     ):
         with pytest.raises(InputError, match=f"^{said}"):
             changed_config(config, {key: "3"})

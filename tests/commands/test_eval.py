@@ -18,10 +18,14 @@ import torch
 from PIL import Image
 
 import sao
+from sao.cli import evaluating
 from sao.cli.main import main
 from sao.data.dataset import Images
 from sao.evaluation import Metric
+from sao.report.build import Limits, Shown, _collected, _Making
 from sao.training import log
+from sao.training.model import Model
+from sao.training.run_folder import Run
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +92,22 @@ def test_a_score_that_the_installed_inception_cannot_give_is_named(run, monkeypa
     assert "Inception Score left out" in capsys.readouterr().err
     assert main(["eval", str(run), "--metrics", "fid", "--samples", "4"]) == 0
     assert "Inception Score" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("usual", ["backbone", "layers"])
+def test_the_page_is_made_anew_for_the_feature_that_it_shows(run, usual, monkeypatch):
+    """Photographs are shown by all layers, whatever else is evaluated of them."""
+    monkeypatch.setattr(Model, "usual_feature", usual)
+    refreshed: list[str] = []
+    for feature, more in (("backbone", []), ("layers", []), (usual, ["--weights", "raw"]), ("embedding", [])):
+        monkeypatch.setattr(evaluating, "_refresh_page", lambda *given, feature=feature: refreshed.append(feature))
+        assert main(["eval", str(run), "--metrics", "effective_rank", "--rows", "30", "--feature", feature, *more]) == 0
+    assert refreshed == [usual]
+    shown: list[str] = []
+    monkeypatch.setattr("sao.report.history.metrics", lambda run, step, feature: shown.append(feature) or [])
+    model = sao.load(run)
+    _collected(Shown(Run(run), model, None, "run"), _Making(run / "report.html", 1, Limits(), lambda stage: None))
+    assert shown == [usual]
 
 
 def test_a_second_evaluation_adds_to_the_first_wherever_it_is_typed_and_the_run_lies(run, tmp_path, monkeypatch, capsys):

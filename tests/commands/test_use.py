@@ -17,6 +17,7 @@ from sao.data.dataset import Images
 from sao.errors import InputError
 from sao.evaluation.manifold import manifold_clusters
 from sao.training.data_facts import with_data
+from sao.training.model import Model
 from sao.training.run_folder import DataFacts, Run
 
 
@@ -144,6 +145,19 @@ def test_data_for_evaluation_is_prepared_as_the_run_prepared_its_own(run, tmp_pa
     assert "images of 14x20 pixels were centre-cropped to squares and resized to 8x8" in opened.notes
     with pytest.raises(InputError, match="no file or folder"):
         open_split_for(model, str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize(("data", "function"), [("x.npy", "open_path"), ("digits", "open_data")])
+def test_data_for_evaluation_is_split_as_the_run_split_its_own(data, function, tmp_path, monkeypatch):
+    """By its share, and by its seed."""
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.zeros((20, 8, 8), np.uint8))
+    config = tiny.config(seed=3, data__held_out=0.25, data__strict=True, data__folder=tmp_path)
+    model = Model(config, DataFacts("d", (1, 8, 8), 9), None, 0)
+    found = tiny.arrival(monkeypatch, f"sao.cli.inputs.{function}", lambda: open_split_for(model, data))
+    expected = {"held_out": 0.25, "seed": 3} | ({"folder": str(tmp_path)} if data == "digits" else {})
+    assert {name: found[name] for name in expected} == expected
+    assert data == "digits" or found["options"]["strict"] is True
 
 
 def test_rows_for_evaluation_are_scaled_by_the_runs_own_statistics(tmp_path):

@@ -8,7 +8,7 @@ from sao.config.overrides import option_names
 from sao.config.presets import preset_names, preset_text
 from sao.data.augmentation import Augmentation
 from sao.errors import InputError
-from sao.methods import METHODS, structural
+from sao.methods import ENCODERS, METHODS, structural
 from sao.methods.encoders import ResNetOptions
 from sao.methods.optimisers import AdamW
 
@@ -96,6 +96,19 @@ def test_every_option_can_be_given_by_its_dotted_name():
     assert list(values) == option_names(Config, config.model_dump(mode="json"))
     texts = {name: "null" if value is None else str(value) for name, value in values.items() if name != "train.steps"}
     assert build({}, texts) == config
+
+
+@pytest.mark.parametrize("preset", ["digits", "cifar10", "mae", "spirals"])
+@pytest.mark.parametrize("kind", ["method", "encoder"])
+def test_a_member_is_chosen_by_its_group_or_by_the_name_in_it(preset, kind):
+    for name in {"method": METHODS, "encoder": ENCODERS}[kind]:
+        found = []
+        for key in (kind, f"{kind}.name"):
+            try:
+                found.append(load_preset(preset, {key: name}))
+            except InputError as error:
+                found.append(str(error))
+        assert found[0] == found[1]
 
 
 def test_steps_by_name_replace_the_epochs_of_a_preset():

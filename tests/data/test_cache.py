@@ -6,19 +6,25 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
-from opening import encoded, images, parts, write_files
+from opening import encoded, images, parts, write_files, write_tar, write_zip
 from PIL import Image
+from tiny import draw_pictures
 
 from sao.data import dataset
-from sao.data.dataset import SelectedRows
+from sao.data.dataset import PixelRange, SelectedRows
 from sao.data.files.cache import Cache
-from sao.data.files.open import open_path
+from sao.data.files.images import Folder, _prefix
+from sao.data.files.open import open_for_embedding, open_path
+from sao.data.files.reading import ReadOptions
 from sao.errors import InputError
 
 OPEN = """
@@ -91,6 +97,97 @@ def test_options_have_their_own_entries(folder, cache):
     assert len(entries(cache)) == 4
     open_path(folder, cache_folder=cache, seed=4, held_out=0.3, use_labels=False)
     assert len(entries(cache)) == 4
+
+
+OTHER_PIXELS: dict[str, Any] = {
+    "size": 16, "largest": 8, "channels": 1, "fit": "pad", "pages": "images", "range": (0.0, 9.0), "bits": 16, "crop": 0.5,
+    "pixel_range": PixelRange.everywhere(0, 9, 3),
+}  # fmt: skip
+SAME_PIXELS: dict[str, Any] = {
+    "where": "there", "minimum": 3, "split": True, "columns": ("a",), "axes": "NHW", "use_labels": False, "strict": True,
+    "cache_folder": Path("other"), "workers": 2, "progress": print,
+}  # fmt: skip
+
+
+def test_every_option_of_reading_is_in_the_key_if_and_only_if_pixels_depend_on_it(folder):
+    assert OTHER_PIXELS.keys() | SAME_PIXELS.keys() == {field.name for field in fields(ReadOptions)}
+    source, plain = Folder(folder), ReadOptions("here")
+
+    def key(**options: Any) -> str:
+        return _prefix(source, replace(plain, **options))
+
+    assert len({key(), *(key(**{name: value}) for name, value in OTHER_PIXELS.items())}) == 1 + len(OTHER_PIXELS)
+    assert {key(**{name: value}) for name, value in SAME_PIXELS.items()} == {key()}
+
+
+def test_a_size_that_was_chosen_within_a_limit_is_not_taken_without_it(tmp_path, cache):
+    draw_pictures(tmp_path / "data", 10, (70, 70, 3))
+    for limit, side in ((16, 16), (None, 64), (16, 16)):
+        assert open_path(tmp_path / "data", cache_folder=cache, largest=limit).dataset.train.shape == (3, side, side)
+
+
+@pytest.mark.parametrize("library", ["pillow_heif", "tifffile", "pydicom"])
+def test_a_library_that_was_installed_since_makes_another_entry(folder, monkeypatch, library):
+    source, options = Folder(folder), ReadOptions("here")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    before = _prefix(source, options)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: True if name == library else None)
+    assert _prefix(source, options) != before
+
+
+def write_shards(place: Path, files: dict[str, bytes]) -> Path:
+    place.mkdir(exist_ok=True)
+    names = list(files)
+    for number in range(2):
+        write_tar(place / f"s-{number}.tar", {name: files[name] for name in names[7 * number :][:7]})
+    return place / "s-{0..1}.tar"
+
+
+def write_tables(place: Path, files: dict[str, bytes]) -> Path:
+    (place / "data").mkdir(parents=True, exist_ok=True)
+    cells = [{"bytes": data, "path": name} for name, data in files.items()]
+    for number in range(2):
+        table = pyarrow.table({"image": cells[7 * number :][:7]})
+        pyarrow.parquet.write_table(table, place / "data" / f"{number}.parquet", compression="none")
+    return place
+
+
+def write_list(place: Path, files: dict[str, bytes]) -> Path:
+    write_files(place, files)
+    (place / "list.txt").write_text("\n".join(files))
+    return place / "list.txt"
+
+
+@pytest.mark.parametrize("write", [write_files, write_zip, write_tar, write_shards, write_tables, write_list])
+@pytest.mark.parametrize("changed", [0, 13])
+def test_what_was_decoded_of_other_contents_is_never_taken(write, changed, tmp_path, cache):
+    """Another first or last image of as many bytes, wherever it lies."""
+    pixels = np.random.default_rng(0).integers(0, 256, (14, 8, 8, 3), dtype=np.uint8)
+    for _ in range(2):
+        files = {f"{i:02d}.bmp": encoded(image, "BMP") for i, image in enumerate(pixels)}
+        where = write(tmp_path / "data", files)
+        for _ in range(2):
+            samples = images(open_for_embedding(where, shape=(3, 8, 8), cache_folder=cache)[0])
+            np.testing.assert_array_equal(samples.pixels[:], pixels)
+        pixels[changed] ^= 1
+    assert len(entries(cache)) == 2
+
+
+def test_every_option_has_its_own_entry_of_a_large_array(tmp_path, cache, monkeypatch):
+    monkeypatch.setattr(dataset, "IN_MEMORY_BYTES", 1000)
+    array = np.random.default_rng(0).integers(0, 4096, (12, 10, 12, 12), dtype=np.uint16)
+    asked: list[dict[str, Any]] = [{"axes": "NHWC"}, {"axes": "NHWC", "fit": "pad"}, {"axes": "NHWC", "size": 16}]
+    asked += [{"axes": "NHWC", "range": (0, most)} for most in (4095, 2000)]
+    asked += [{"axes": axes} for axes in ("NWHC", "NCHW", "NHCW")]
+    for values in (array.astype(np.float32), array.astype(np.float32) + 1):
+        np.save(tmp_path / "x.npy", values)
+        seen = [open_path(tmp_path / "x.npy", cache_folder=cache, **one) for one in asked]
+        monkeypatch.setattr(dataset, "IN_MEMORY_BYTES", 10**9)
+        for one, found in zip(asked, seen, strict=True):
+            straight = open_path(tmp_path / "x.npy", **one)
+            np.testing.assert_array_equal(images(found.dataset.train).pixels[:], images(straight.dataset.train).pixels[:])
+        monkeypatch.setattr(dataset, "IN_MEMORY_BYTES", 1000)
+    assert len(entries(cache)) == 2 * len(asked)
 
 
 def test_two_runs_at_once(folder, cache):

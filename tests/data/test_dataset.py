@@ -1,11 +1,14 @@
 """Samples are checked; selected rows read like the copy that they replace; the scale of vectors."""
 
+from dataclasses import fields
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from sao.data import dataset
-from sao.data.dataset import Images, SelectedRows, Standardiser, Vectors, select_rows
+from sao.data.dataset import Frames, Images, PixelRange, SelectedRows, Standardiser, Vectors, joined, select_rows
 from sao.errors import InputError
 
 ARRAY = np.random.default_rng(0).integers(0, 256, (20, 4, 4, 3), dtype=np.uint8)
@@ -47,6 +50,40 @@ def test_images_of_an_index_are_those_of_the_copy(monkeypatch):
     assert isinstance(part.pixels, SelectedRows)
     assert (part.shape, len(part), part.names) == ((3, 4, 4), 5, ["3", "19", "0", "7", "8"])
     assert torch.equal(part.inputs(slice(1, 3)), whole.inputs(CHOSEN[1:3]))
+
+
+LEVELS = PixelRange.everywhere(0, 60_000, 3)
+NAMED: dict[str, Any] = {"labels": np.arange(20) % 4, "names": [f"n{i}" for i in range(20)], "class_names": list("abcd")}
+WHOLE = [
+    Images(ARRAY, **NAMED, frames=Frames(ARRAY.repeat(2, 1).repeat(2, 2), np.linspace(0.5, 2, 20, dtype=np.float32), 0.5)),
+    Images(ARRAY.astype(np.uint16), **NAMED, levels=LEVELS),
+    Vectors(ARRAY.reshape(20, -1).astype(np.float32), **NAMED),
+]
+
+
+@pytest.mark.parametrize("whole", WHOLE)
+@pytest.mark.parametrize("rows", [CHOSEN, np.arange(3, 9), np.arange(20) % 3 == 0])
+def test_samples_that_are_selected_keep_everything_that_is_known_of_them(whole, rows):
+    part = whole.select(rows)
+    for field in fields(whole):
+        before, after = getattr(whole, field.name), getattr(part, field.name)
+        if isinstance(before, Frames):
+            np.testing.assert_array_equal(after.pixels, np.asarray(before.pixels)[rows])
+            np.testing.assert_array_equal(after.aspects, before.aspects[rows])
+            assert after.crop == before.crop
+        elif field.name in ("class_names", "levels"):
+            assert after == before
+        elif before is not None:
+            np.testing.assert_array_equal(np.asarray(after), np.asarray(before)[rows])
+
+
+@pytest.mark.parametrize("whole", WHOLE[1:])
+def test_two_parts_that_are_joined_again_are_the_whole(whole):
+    again = joined(whole.select(np.arange(7)), whole.select(np.arange(7, 20)))
+    assert type(again) is type(whole)
+    for field in fields(whole):
+        before, after = getattr(whole, field.name), getattr(again, field.name)
+        np.testing.assert_array_equal(np.asarray(after), np.asarray(before))
 
 
 def test_samples_are_checked():

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -292,6 +293,25 @@ def test_metrics_of_the_same_origin_are_kept_and_others_are_not():
     assert [(one.name, one.value) for one in found][1:] == [("svm", 0.75)]
     assert found[0].name == "nmi"
     assert math.isnan(found[0].value)
+
+
+def test_metrics_of_another_feature_or_of_other_weights_are_not_kept():
+    def row(name: str, **protocol: str) -> dict[str, Any]:
+        return {"name": name, "value": 0.5, "std": None, "protocol": {"run": "a"} | protocol}
+
+    learnt, raw = {"feature": "backbone", "weights": "ema"}, {"feature": "raw inputs", "weights": "none"}
+    before = [row("svm", **learnt), row("raw/svm", **raw), row("untrained/svm", feature="backbone", weights="untrained")]
+    before.append(row("fid", weights="ema"))
+
+    def kept(name: str, **protocol: str) -> list[str]:
+        return [one.name for one in merged(before, [Metric(name, 0.75, None, {"run": "a"} | protocol)])[:-1]]
+
+    assert kept("knn1", **learnt) == ["svm", "raw/svm", "untrained/svm", "fid"]
+    assert kept("knn1", **learnt | {"feature": "layers"}) == ["raw/svm", "untrained/svm", "fid"]
+    assert kept("knn1", **learnt | {"weights": "raw"}) == ["raw/svm", "untrained/svm", "fid"]
+    assert kept("untrained/knn1", feature="layers", weights="untrained") == ["svm", "raw/svm", "fid"]
+    assert kept("kid", weights="ema") == ["svm", "raw/svm", "untrained/svm", "fid"]
+    assert kept("kid", weights="raw") == ["svm", "raw/svm", "untrained/svm"]
 
 
 def test_the_table_of_a_training_is_that_of_its_step(tmp_path):

@@ -145,6 +145,10 @@ def test_metrics_are_those_measured_last_and_the_verdict_is_of_this_step(run):
     assert found["learnt", "svm"]["value"] == 0.6
     assert found["learnt", "svm"]["protocol"] == {"C": 1}
     assert found["raw", "svm"]["word"] == "linear SVM"
+    write_json(folder.evaluations / "step-00000008-layers-ema.json", [Metric("svm", 0.7)])
+    of_layers = {(one["of"], one["key"]): one["value"] for one in history.metrics(folder, 8, "layers")}
+    assert of_layers == {("learnt", "svm"): 0.7, ("raw", "svm"): 0.4}
+    (folder.evaluations / "step-00000008-layers-ema.json").unlink()
     sentence = "Yes, it is better than the baselines (the best of raw): linear SVM."
     (folder.evaluations / "verdict.json").write_text(json.dumps({"step": 8, "better": True, "sentence": sentence}))
     words = {"claim": "Yes, it is better than the baselines (the best of raw).", "reasons": "Linear SVM."}

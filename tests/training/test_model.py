@@ -157,6 +157,49 @@ def test_an_index_is_made_anew_for_a_change_of_any_weight_behind_its_features(fe
         torch.testing.assert_close(found.features, torch.nn.functional.normalize(features))
 
 
+@pytest.mark.parametrize(("call", "function", "expected"), [
+    (lambda m, x: m.embed(x, "layers", 7, print, errors="skip"), "MODULE.extract", {"chunk": 7, "progress": print}),
+    (lambda m, x: m.embed(x, "layers"), "METHOD.representation", {"name": "layers"}),
+    (lambda m, x: m.search(x, x, 3, "layers", errors="raise"), "MODEL.embed", {"feature": "layers", "errors": "raise"}),
+    (lambda m, x: m.search(x, x, 3, "layers", print, errors="raise"), "MODEL.index",
+     {"feature": "layers", "progress": print, "errors": "raise"}),
+    (lambda m, x: m.search(x, x, 3), "sao.search.index.Index.search", {"k": 3}),
+    (lambda m, x: m.index(x, errors="raise"), "MODEL.samples", {"errors": "raise"}),
+    (lambda m, x: m.index(x, "embedding", print), "MODEL.embed", {"feature": "embedding", "progress": print}),
+    (lambda m, x: m.predict(x, 3, 7), "MODULE.best_kmeans", {"k": 3, "seed": 7}),
+    (lambda m, x: m.clusters(x, 3, 7), "MODULE.ClusterSheet.of", {"k": 3, "seed": 7}),
+    (lambda m, x: m.clusters(x), "MODULE.ClusterSheet.of", {"k": 10, "seed": 0}),
+    (lambda m, x: m.sample(5, 7), "MODULE.generator", {"seed": 7}),
+    (lambda m, x: m.evaluate(x, 7, "layers"), "MODULE.representations", {"seed": 7, "feature": "layers"}),
+    (lambda m, x: m.evaluate(x, 7, pretrained="timm:x"), "MODULE.named_network", {"asked": "timm:x"}),
+    (lambda m, x: m.evaluate(x, manifold="umap"), "MODULE.check_algorithm", {"algorithm": "umap"}),
+])  # fmt: skip
+def test_every_argument_of_a_model_arrives_where_it_acts(model, arrays, monkeypatch, tmp_path, call, function, expected):
+    monkeypatch.setenv("SAO_CACHE", str(tmp_path))
+    short = {"MODULE": "sao.training.model", "MODEL": "sao.training.model.Model", "METHOD": "sao.methods.base.Method"}
+    first, _, rest = function.partition(".")
+    place = f"{short.get(first, first)}.{rest}"
+    found = tiny.arrival(monkeypatch, place, lambda: call(model, arrays[:12]))
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    ({"steps": 3, "overwrite": True, "minutes": 2.0, "on_log": print, "method": "vicreg", "encoder": "resnet"},
+     {"overwrite": True, "minutes": 2.0, "on_log": print, "out": Path("out")}),
+    ({"options": {"train.batch": 8, "seed": 5}}, {"overwrite": False, "minutes": None, "on_log": None}),
+])  # fmt: skip
+def test_every_argument_of_a_training_arrives_where_it_acts(monkeypatch, given, expected):
+    found = tiny.arrival(monkeypatch, "sao.api.start", lambda: sao.train("digits", "out", **given))
+    assert {name: found[name] for name in expected} == expected
+    config = found["config"]
+    assert config.data.source == "digits"
+    if "options" in given:
+        assert (config.train.batch, config.seed, found["automatic"]) == (8, 5, {"train.batch", "seed", "data.source"})
+    else:
+        assert (config.train.steps, config.method.name, config.encoder.name) == (3, "vicreg", "resnet")
+        assert found["automatic"] == {"train.steps", "method", "encoder", "data.source"}
+
+
 def test_a_model_and_an_evaluation_print_as_short_tables(model):
     lines = str(model).splitlines()
     assert [line.split("  ")[0] for line in lines[:2]] == ["method", "data"]

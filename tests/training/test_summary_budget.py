@@ -7,12 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tiny
+import torch
 
 from sao.data.dataset import Dataset
 from sao.evaluation import budget as budgets
+from sao.evaluation.evaluator import SUMMARISED
 from sao.evaluation.rank import effective_rank
 from sao.training import summary as summaries
-from sao.training.log import Log
+from sao.training.log import Log, Stages
 from sao.training.run_folder import DataFacts, Run
 from sao.training.summary import print_summary
 
@@ -54,6 +56,27 @@ def test_with_time_enough_nothing_is_left_out(minutes, announced, data, tmp_path
     line = "evaluation    at most 10 minutes (log.evaluate_minutes); metrics that do not fit are left out and named"
     assert (line in said) == announced
     assert not announced or said.index(line) < said.index("fitted to 400 training samples")
+
+
+def test_everything_is_drawn_by_the_seed_of_the_run(data, tmp_path, monkeypatch):
+    config = tiny.config(seed=7, log__evaluate_every=1, log__sample_every=1, train__steps=1)
+    run = Run.create(tmp_path / "run", config, DataFacts.of(data))
+    method = tiny.method(seed=7)
+
+    def evaluated() -> object:
+        return summaries._evaluated(run, config, data, method, Stages("evaluating"))
+
+    chosen = tiny.arrival(monkeypatch, "sao.training.summary.representations", evaluated)
+    assert (chosen["seed"], chosen["method"], chosen["plan"].minutes) == (7, method, SUMMARISED.minutes)
+    fresh = tiny.method(seed=7).state_dict()
+    assert all(torch.equal(value, fresh[name]) for name, value in chosen["untrained"].state_dict().items())
+    monkeypatch.setattr(summaries, "representations", lambda *given, **more: {})
+    assert tiny.arrival(monkeypatch, "sao.training.summary.measure", evaluated)["seed"] == 7
+    seeds: list[int] = []
+    monkeypatch.setattr("sao.training.loop.validate", lambda method, dataset, seed: seeds.append(seed) or {})
+    monkeypatch.setattr("sao.training.loop.save_samples", lambda to, method, like, seed, inside: seeds.append(seed))
+    tiny.go_on(run, config, data, method, 0)
+    assert seeds == [7, 7]
 
 
 def test_without_time_every_metric_is_left_out_and_named(data, tmp_path, capsys):

@@ -28,6 +28,7 @@ _LOCK = "lock"
 OWN_FOLDERS = re.compile(
     r"[0-9a-f]{16}-[0-9a-f]{32}|arrays-\d+-\d+-\d+-[a-z]+-[0-9a-f]+|stream-[0-9a-f]{32}|\.writing-[0-9a-f]{16}"
 )
+OWN_FEATURES = re.compile(r"features-[0-9a-f]{32}\.npz")  # of a gallery that was searched
 OWN_FILES = {"pixels.npy", "frames.npy", "facts.json", "items.bin", "index.jsonl", "complete", _LOCK}
 _ABANDONED_SECONDS = 3600  # only for a folder whose writer died in the instant between making it and locking it
 
@@ -91,9 +92,11 @@ class Cache:
         found = []
         with self.explained():
             for path in self.folder.iterdir() if self.folder.is_dir() else []:
-                if path.is_symlink() or not path.is_dir() or not OWN_FOLDERS.fullmatch(path.name):
-                    continue
                 with suppress(FileNotFoundError):  # another process removed it just now
+                    if OWN_FEATURES.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+                        found.append(Kept(path, path.stat().st_size, path.stat().st_mtime, "features of a search"))
+                    if path.is_symlink() or not path.is_dir() or not OWN_FOLDERS.fullmatch(path.name):
+                        continue
                     files = list(path.iterdir())
                     if all(file.name in OWN_FILES and file.is_file() and not file.is_symlink() for file in files):
                         size = sum(file.stat().st_size for file in files)
@@ -203,6 +206,9 @@ class Writer:
 
 def _removed(folder: Path) -> bool:
     """Whether it went: one whose lock a living writer holds stays."""
+    if not folder.is_dir():
+        folder.unlink(missing_ok=True)
+        return True
     if not (folder / _LOCK).exists():
         shutil.rmtree(folder, ignore_errors=True)
         return True

@@ -203,7 +203,7 @@ def _from_cache(source: Source, options: ReadOptions) -> Stored:
 def _prefix(source: Source, options: ReadOptions) -> str:
     """Everything about an entry but the contents. If no entry has it, the files need no reading to know it is new."""
     given = None if options.pixel_range is None else options.pixel_range.to_dict()
-    facts = [FORMAT_VERSION, PIL.__version__, options.size, options.channels, options.fit]
+    facts = [FORMAT_VERSION, PIL.__version__, options.size, options.largest, options.channels, options.fit]
     facts += [options.bits, options.range, given, options.pages]
     if options.crop is not None:
         facts.append(f"frames {FRAME}")
