@@ -122,7 +122,7 @@ def split_options(words: list[str]) -> tuple[list[str], dict[str, str]]:
             value = next(rest, "--")
             if value.startswith("--"):
                 raise InputError(f"--{key} needs a value, for example --{key}=VALUE")
-        options[key] = value
+        options[key.replace("-", "_").removesuffix(".name")] = value  # each option has one spelling from here on
     return others, options
 
 

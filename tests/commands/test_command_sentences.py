@@ -62,6 +62,8 @@ def test_options_are_taken_out_of_the_words():
     words = ["train", "own", "--train.batch", "64", "--seed=3", "--method.bank=a=b", "--out", "x"]
     assert split_options(words) == (["train", "own", "--out", "x"], {"train.batch": "64", "seed": "3", "method.bank": "a=b"})
     assert split_options(["sample", "r", "--seed", "3"])[1] == {}
+    every_spelling = ["sweep", "--method.name=byol", "--train.start-from", "a-b", "--encoder.name", "vit"]
+    assert split_options(every_spelling)[1] == {"method": "byol", "train.start_from": "a-b", "encoder": "vit"}
     with pytest.raises(InputError, match=r"^--train.batch needs a value, for example --train.batch=VALUE$"):
         split_options(["train", "--train.batch", "--auto"])
 
