@@ -18,7 +18,7 @@ from sao.evaluation.own_clusters import kmeans_clusters, own_clusters
 from sao.evaluation.result import Metric
 from sao.methods import Method
 from sao.networks import Encoder
-from sao.reproduce.rows import StudyRun
+from sao.reproduce.rows import FITTED, StudyRun
 from sao.runtime.machine import processor_name
 from sao.training.data_facts import DataFacts
 from sao.training.model import Model, load
@@ -36,7 +36,8 @@ def measured(run: StudyRun, method: Method, dataset: Dataset) -> list[Metric]:
     """Representation for every run; generation, samples and costs for those that have them."""
     plan = TRIAL
     if run.tried is None:  # own data may have too few labels for a measure
-        plan = Plan(METRICS, rows=run.fitted, unlabelled=UNLABELLED, strict=run.config.data.source in NAMES)
+        rows = FITTED if run.quick else None
+        plan = Plan(METRICS, rows=rows, unlabelled=UNLABELLED, strict=run.config.data.source in NAMES)
     found = _representation(run, method, dataset, plan)
     metrics = measure(found, plan, run.config.seed).metrics
     if run.tried is not None:
@@ -69,7 +70,7 @@ def _generation(run: StudyRun, method: Method, dataset: Dataset) -> list[Metric]
     steps = run.config.steps_for(len(dataset.train))
     drawn = Model(run.config, DataFacts.of(dataset), method, steps).sample(count, seed)
     metrics = compare_in_classifier(run.reference, real.select(np.arange(count)), drawn)
-    if real.shape[1] >= SMALLEST:
+    if real.shape[1] >= SMALLEST and not run.quick:
         metrics += evaluate_generation(real.pixels[:count], drawn, seed=seed, device=next(method.parameters()).device)
     return metrics
 

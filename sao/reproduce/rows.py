@@ -87,7 +87,7 @@ class StudyRun:
     folder: Path
     reference: Path  # the run of the classifier in whose features generated images are compared
     tried: str | None = None  # a learning rate, where this is a trial of it instead of a part of the table
-    fitted: int | None = None  # training samples that classifiers are fitted to; None: all
+    quick: bool = False  # classifiers are fitted to `FITTED` samples, and generated images do not pass through Inception
 
     @property
     def name(self) -> str:
@@ -144,8 +144,7 @@ def runs_of(
                 config = config_of(table, row, source, seed, options, found)
                 folder = where / f"{row.name}-{source}-seed{seed}"
                 reference = where / f"{REFERENCE}-{source}-seed0"
-                fitted = FITTED if table.scale == "cpu" else None
-                made.append(StudyRun(row, source, config, folder, reference, fitted=fitted))
+                made.append(StudyRun(row, source, config, folder, reference, quick=table.scale == "cpu"))
     return [_learning_from(run, made) for run in made]
 
 
