@@ -115,9 +115,14 @@ OF_IMAGENETTE = "imagenette is read from a folder of that name (train/CLASS/*, v
 PAPER_PRESETS = {"cifar10": "cifar10", "cifar100": "cifar100"}
 
 
+# A validation takes as long as 40 steps of methods without a generator.
+SELDOM = {"log.evaluate_every": "500", "log.checkpoint_every": "500"}
+SUPERVISED_CPU = {"train.steps": "2500", "train.batch": "128", "train.schedule": "cosine", **SELDOM}  # about as long as ours
+
+
 def controls(scale: Scale) -> tuple[Row, ...]:
     """Both ends of every comparison: the baselines, and training with labels."""
-    length = {} if scale == "cpu" else {"train.epochs": "100"}
+    length = SUPERVISED_CPU if scale == "cpu" else {"train.epochs": "100"}
     return (
         Row("raw", "raw pixels", kind="raw"),
         Row("patches", "k-means patches", kind="patches"),

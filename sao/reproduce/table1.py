@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sao.reproduce.rows import CPU_PRESETS, OF_IMAGENETTE, PAPER_PRESETS, WIRING, Row, Scale, Table, controls, of_method
+from sao.reproduce.rows import CPU_PRESETS, OF_IMAGENETTE, PAPER_PRESETS, SELDOM, WIRING, Row, Scale, Table, controls, of_method
 from sao.reproduce.study import HELD, SHORTER
 
 # --- what suits each method, as options -----------------------------------------------------------------------------------
@@ -52,9 +52,7 @@ PAPER_SCALE: Mapping[str, Mapping[str, Recipe]] = {
 # At the scale of a processor: AdamW, and the published views and heads but for blur. Each makes as many steps at 32x32 as take
 # about eight minutes of one core.
 RATES = ("3e-4", "1e-3", "3e-3")
-# A validation takes as long as 40 steps of these methods.
-_SELDOM = {"log.evaluate_every": "500", "log.checkpoint_every": "500"}
-_CPU = {"train.batch": "128", "train.schedule": "cosine", **_SELDOM}
+_CPU = {"train.batch": "128", "train.schedule": "cosine", **SELDOM}
 _VIT = {"encoder": "vit", "encoder.width": "96", "encoder.depth": "4", "encoder.heads": "3"}
 _VIT |= of_method({"decoder.width": "64", "decoder.depth": "2", "decoder.heads": "4"})
 _UNET = {"encoder": "unet", "encoder.channels": "32", "encoder.blocks": "1"}
@@ -73,8 +71,7 @@ CPU_SCALE: Mapping[str, Recipe] = {
     "dino": _cpu(800, outputs="256", momentum="0.99", teacher_temperature="0.04", frozen_epochs="0.25"),
     "mae": {**_CPU, **_VIT, "train.steps": "500"},
     "ddpm": {**_CPU, **_UNET, "train.batch": "64", "train.steps": "250"},
-    "ours": {"train.steps": "680", **_SELDOM},
-    "supervised": _cpu(2500),
+    "ours": {"train.steps": "680", **SELDOM},
 }
 
 
@@ -112,7 +109,7 @@ def table1(scale: Scale) -> Table:
     rows = (
         *trained,
         ours() if scale == "paper" else ours(CPU_SCALE["ours"]),
-        *(_control(row, scale) for row in controls(scale)),
+        *(replace(row, paper=_paper(row.name)) for row in controls(scale)),
         *(_on_batchnorm(row, scale) for row in trained if row.name in TWO_VIEWS),
     )
     title = "Table 1: representations of self-supervised systems"
@@ -137,12 +134,6 @@ def table1(scale: Scale) -> Table:
         "the code runs.",
     )
     return Table("table1", scale, title, rows, CPU_PRESETS, ("cifar10",), (*notes, *equal, OF_IMAGENETTE))
-
-
-def _control(row: Row, scale: Scale) -> Row:
-    """With labels, about as long as without."""
-    recipe = CPU_SCALE[row.name] if scale == "cpu" and row.kind == "reference" else row.recipe
-    return replace(row, paper=_paper(row.name), recipe=recipe)
 
 
 def ours(recipe: Recipe | None = None) -> Row:

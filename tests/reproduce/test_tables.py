@@ -20,7 +20,7 @@ from sao.methods.encoders import BigGANOptions
 from sao.methods.hinge import HingeGAN
 from sao.reproduce import study
 from sao.reproduce.known import known_runs
-from sao.reproduce.rows import Row, StudyRun, chosen_rows, runs_of
+from sao.reproduce.rows import Row, StudyRun, chosen_rows, config_of, runs_of
 from sao.reproduce.table import SHARES, VALIDATED, validated, write_curves, write_table
 from sao.reproduce.table1 import table1
 from sao.reproduce.tables import PAPER, table2, table3, table4, table5
@@ -353,6 +353,24 @@ def test_a_table_shows_at_most_seven_metrics_that_are_measured(table):
     measured = {"minutes", "fid", "frechet_classifier", "recall_classifier", *SHARES}
     assert set(table.columns) <= measured
     assert len(table.columns) <= 7
+
+
+def test_tables_share_their_runs():
+    """What one table has trained another evaluates."""
+
+    def config(table, name: str, **found: str):
+        row = next(row for row in table.rows if row.name == name)
+        return config_of(
+            table, row, "cifar10", 0, {}, {f"method.{key.replace('__', '.')}": value for key, value in found.items()}
+        )
+
+    first, *others = (make("cpu") for make in (table1, table2, table3, table4))
+    assert all(config(other, "supervised").learns_as(config(first, "supervised")) for other in others)
+    ours = config(first, "ours")
+    assert all(
+        config(make("cpu"), name).learns_as(ours) for make, name in ((table2, "ours-fc"), (table3, "ours"), (table4, "full"))
+    )
+    assert config(first, "simclr", optimiser__learning_rate="1e-3").learns_as(config(table2("cpu"), "simclr-fcj"))
 
 
 def test_table2_has_all_seven_rows_of_the_paper():
