@@ -144,6 +144,16 @@ def test_every_parameter_arrives_where_it_acts(table, monkeypatch):
     assert (drawn["n"], drawn["seed"]) == (5, np.random.RandomState(7).randint(2**31 - 1))
 
 
+@pytest.mark.parametrize(
+    ("place", "manifold"), [("best_kmeans", None), ("manifold_clusters", "spectral"), ("Standardiser.fit", None), ("fit", None)]
+)
+def test_whatever_draws_draws_by_the_random_state(place, manifold, monkeypatch):
+    estimator = StructuralEmbedding(2, steps=1, options=SMALL_TABLE, manifold=manifold, random_state=3)
+    given = tiny.arrival(monkeypatch, f"sao.estimator.{place}", lambda: estimator.fit(ROWS))
+    seed = given["config"].seed if place == "fit" else given["seed"]
+    assert seed == np.random.RandomState(3).randint(2**31 - 1)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("umap") is None, reason="umap-learn is not installed")
 @pytest.mark.parametrize(("manifold", "said"), [(None, "spectral"), ("umap", "UMAP")])
 def test_clusters_are_evaluated_along_the_manifold_that_was_asked_for(manifold, said, pictures, tmp_path, monkeypatch):

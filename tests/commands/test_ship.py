@@ -98,6 +98,11 @@ def test_it_holds_emas_and_nothing_to_train_on(box):
     assert files == {"sao-run.json", "config.yaml", "data.json", "README.md"} | weights
 
 
+def test_the_size_that_is_said_is_of_every_file(run, tmp_path, capsys):
+    said = tiny.said(capsys, "ship", run, "-o", tmp_path / "copy")
+    assert f" in {tmp_path / 'copy'}, {sum(map(len, tiny.contents(tmp_path / 'copy').values())) / 1e6:.2f} MB" in said
+
+
 def test_nothing_tells_of_the_machine(run, box):
     assert "/tmp/somewhere" in (run / "config.yaml").read_text()
     for file in (box / "tiny8").rglob("*"):

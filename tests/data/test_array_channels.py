@@ -1,6 +1,7 @@
 """Arrays of any number of channels, volumes as slices, and values of 16 bits that stay what they are."""
 
 import tracemalloc
+from itertools import product
 
 import numpy as np
 import pytest
@@ -25,6 +26,18 @@ def test_five_channels_are_read_in_either_order_and_said():
         assert opened.dataset.train.shape == (5, 16, 16)
         assert any(word in note and "--data.axes" in note for note in opened.reading)
     assert opened_images(torch.from_numpy(SATELLITE.astype(np.uint8))).shape == (5, 16, 16)
+
+
+OF_ANY_KIND = [*product((np.uint8, np.uint16), (1, 2, 3, 5)), *product((np.int16, np.int32, np.float32, np.float64), (2, 5))]
+
+
+@pytest.mark.parametrize(("kind", "channels"), OF_ANY_KIND)
+def test_a_list_of_arrays_is_read_back_equal_in_either_order(kind, channels):
+    array = (SATELLITE[..., :1] // 16 + np.arange(channels)).astype(kind) * kind(1 if kind == np.uint8 else 16)
+    known = {} if kind == np.uint8 else {"pixel_range": PixelRange.everywhere(0, 65535, channels)}
+    for items in (array, np.moveaxis(array, -1, 1)):
+        found = embedded_images(list(items), (channels, 16, 16), **known)
+        np.testing.assert_array_equal(np.asarray(found.pixels), array)
 
 
 @pytest.mark.parametrize("shape", [(20, 8, 8, 8), (20, 40, 64, 64), (20, 64, 64, 40), (20, 5, 64, 5), (3, 4, 5, 8, 8)])

@@ -263,6 +263,17 @@ def test_a_full_disk_is_one_clear_line(folder, cache, monkeypatch):
         open_path(folder, cache_folder=cache)
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_room_is_asked_for_to_the_byte_before_anything_is_written(kind, cache, monkeypatch):
+    shapes = {"pixels": (8, 8, 3), "frames": (4, 4, 1)}
+    free = SimpleNamespace(free=sum(np.zeros((5, *shape), kind).nbytes for shape in shapes.values()))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: free)
+    with Cache(cache).writer(shapes, 5, np.dtype(kind)):
+        free.free -= 1
+    with pytest.raises(InputError, match="No space left"):
+        Cache(cache).writer(shapes, 5, np.dtype(kind))
+
+
 def test_a_split_too_large_for_memory_is_an_index_into_the_cache_and_not_a_second_copy(folder, cache, monkeypatch):
     small = parts(open_path(folder, cache_folder=cache))
     assert not isinstance(images(small[0]).pixels, SelectedRows)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import tiny
 from opening import images, labels, refused, vectors
+from PIL import Image
 
 from sao.data import named
-from sao.data.dataset import Dataset
+from sao.data.dataset import Dataset, Images
 from sao.data.files.open import open_data
 from sao.errors import InputError
 
@@ -148,3 +149,13 @@ def test_images_can_be_resized():
     there_and_back, original = np.ravel(images(small.train).pixels), np.ravel(images(tiny.dataset().train).pixels)
     assert np.corrcoef(there_and_back, original)[0, 1] > 0.9
     assert named.resized(small, 8) is small
+
+
+@pytest.mark.parametrize("size", [5, 12])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_resized_pixels_are_the_bytes_nearest_to_what_pillow_computes(size, channels):
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8, channels), dtype=np.uint8)
+    found = images(named.resized(Dataset("noise", Images(pixels), Images(pixels)), size).train).pixels
+    planes = [Image.fromarray(plane) for plane in np.moveaxis(pixels, -1, 1).reshape(-1, 8, 8).astype(np.float32)]
+    exact = np.stack([np.asarray(plane.resize((size, size), Image.Resampling.BILINEAR)) for plane in planes])
+    assert np.abs(np.moveaxis(found[:], -1, 1).reshape(exact.shape) - exact).max() <= 0.5 + 1e-3

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 
 from sao.evaluation import outliers as module
@@ -44,6 +45,14 @@ def test_no_more_references_are_compared_than_allowed(monkeypatch):
     features = np.concatenate([draws.normal(size=(800, 6)), 40 + draws.normal(size=(3, 6))])
     monkeypatch.setattr(module, "REFERENCES", 200)
     assert list(np.flatnonzero(outliers(features))) == [800, 801, 802]
+
+
+def test_a_class_that_comes_late_in_the_folder_has_its_references_too(monkeypatch):
+    monkeypatch.setattr(module, "REFERENCES", 300)
+    features = torch.from_numpy(np.random.default_rng(0).normal(size=(900, 6)) + 40 * np.repeat(np.eye(6)[:3], 300, axis=0))
+    first, other = (module._remoteness(features, seed) for seed in (0, 1))
+    assert max(first.max(), other.max()) < 10
+    assert not np.array_equal(first, other), "the seed draws them"
 
 
 @pytest.mark.parametrize("features", [np.zeros((100, 4)), np.ones((1, 4)), np.eye(20), np.repeat(np.eye(4), 40, axis=0)])

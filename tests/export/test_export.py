@@ -374,7 +374,9 @@ def photographs(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("fit_", ["crop", "pad", "centre"])
-@pytest.mark.parametrize("size", [(427, 640), (301, 97), (16, 16), (11, 20)], ids=lambda size: "x".join(map(str, size)))
+@pytest.mark.parametrize(
+    "size", [(427, 640), (301, 97), (16, 16), (11, 20), (640, 3), (2, 99)], ids=lambda size: "x".join(map(str, size))
+)
 def test_images_are_prepared_in_the_graph_as_pillow_does_it(fit_, size):
     picture = Image.fromarray(load_sample_images().images[0]).resize(size[::-1], Image.Resampling.BICUBIC)
     recipe = Recipe(16, 3, fit_)
@@ -415,6 +417,21 @@ def test_an_export_says_how_images_are_prepared(run, tmp_path, capsys):
     text = "upright, transparency on white, the centre square, resized to 8x8 by Pillow's LANCZOS filter"
     assert f"prepare images so: {text}; grey (Pillow's L) as bytes, then x / 127.5 - 1" in capsys.readouterr().out
     assert text in (tmp_path / "plain" / "encoder.py").read_text()
+
+
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_a_file_itself_says_how_images_are_prepared(ending, tmp_path):
+    whole = Whole(nn.Flatten(), torch.zeros(2, 4), lambda x: x, "images", "features", "encoder", preparation="upright, grey")
+    write(tmp_path / f"e.{ending}", whole, np.ones((3, 4), np.float32), "An encoder.")
+    if ending == "onnx":
+        import onnxruntime
+
+        said = onnxruntime.InferenceSession(str(tmp_path / "e.onnx")).get_modelmeta().custom_metadata_map["preparation"]
+    else:
+        kept = {"preparation.txt": ""}
+        torch.export.load(tmp_path / "e.pt2", extra_files=kept)
+        said = kept["preparation.txt"]
+    assert said == "upright, grey"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+import torch
 from scipy.stats import ttest_rel
 from tiny import fake
 
@@ -15,8 +16,9 @@ from sao import config as configuration
 from sao.cli import reproduce as command
 from sao.data.dataset import Dataset, Images
 from sao.errors import InputError
+from sao.evaluation.features import Features
 from sao.evaluation.result import Metric, write_json
-from sao.reproduce import figure1, figure2, known, study, table, table1, tables
+from sao.reproduce import figure1, figure2, known, measure, study, table, table1, tables
 from sao.reproduce.figure2 import Row as Panel
 from sao.reproduce.figure2_measure import arm_histogram, cosines, direction_agreement, shared_neighbours, square_grid
 from sao.reproduce.rows import Row, StudyRun, Table, controls
@@ -254,37 +256,80 @@ def test_origins_of_known_runs_are_kept(tmp_path):
     assert known.known_runs(file, others) == []
 
 
-def test_the_papers_numbers_of_table_1():
-    rows = {row.name: row.paper for row in table1.table1("paper").rows}
-    for name, svm, kmeans in (
-        ("ours", 89.8, 80.1), ("dino", 89.7, 63.9), ("nnclr", 91.7, 69.3), ("simclr", 90.6, 75.3), ("byol", 93.1, 75.0),
-        ("swav", 89.1, 64.5), ("mae", 82.3, 37.0), ("ddpm", 91.1, 78.0), ("supervised", 95.1, 95.1), ("untrained", 42.9, 22.0),
-    ):  # fmt: skip
-        found = rows[name]["cifar10"]
-        assert (round(100 * found["svm"], 1), round(100 * found["kmeans"], 1)) == (svm, kmeans), name
-    assert rows["ours"]["imagenet10"]["svm"] == pytest.approx(0.912)
-    assert rows["ours"]["cifar100"]["kmeans"] == pytest.approx(0.382)
-    assert "imagenet10" not in rows["ddpm"]
-    assert rows["ddpm"]["cifar10"]["parameters_encoder"] == pytest.approx(41.8e6)
+def test_every_number_of_the_papers_table_1():
+    """Percent by SVM and by k-means on CIFAR-10, CIFAR-100 and ImageNet-10, and millions of parameters."""
+    assert the_papers(table1.table1("paper"), ("svm", "kmeans", "parameters_encoder")) == printed("""
+        dino         89.7 63.9 11.5   65.6 36.7 11.5   87.8 68.0 11.5
+        nnclr        91.7 69.3 11.5   69.7 40.4 11.5   91.4 66.8 11.5
+        simclr       90.6 75.3 11.5   65.6 41.3 11.5   89.0 65.7 11.5
+        byol         93.1 75.0 11.5   70.6 42.8 11.5   90.4 67.3 11.5
+        swav         89.1 64.5 11.5   65.0 35.2 11.5   90.0 61.9 11.5
+        mae          82.3 37.0 20.4   57.1 17.9 20.4   88.4 45.8 20.4
+        ddpm         91.1 78.0 41.8   62.5 36.3 41.8
+        ours         89.8 80.1 11.5   63.3 38.2 11.5   91.2 75.4 11.5
+        untrained    42.9 22.0 11.5   18.3 8.9 11.5    48.2 28.3 11.5
+        supervised   95.1 95.1 11.5   75.9 73.6 11.5   96.4 96.3 11.5
+    """)
 
 
-def test_the_papers_numbers_of_the_other_tables():
-    rows = {row.name: row.paper for row in tables.table2("paper").rows}
-    ours = {"kmeans": 0.8, "svm": 0.893, "probe": 0.884, "knn1": 0.877, "knn5": 0.892}
-    theirs = {"kmeans": 0.021, "svm": 0.045, "probe": 0.054, "knn1": 0.027, "knn5": 0.025}
-    assert rows["ours-fc"]["cifar10"] == pytest.approx(ours)
-    assert rows["simclr"]["cifar100"] == pytest.approx(theirs)
-    rows = {row.name: row.paper for row in tables.table3("paper").rows}
-    assert rows["ours"] == {"cifar10": {"nmi": 0.7277, "purity": 0.8152}}
-    assert rows["self-conditioned"] == {"cifar10": {"nmi": 0.3326, "purity_swapped": 0.1173}}
-    rows = {row.name: row.paper for row in tables.table4("paper").rows}
-    assert rows["full"]["cifar10"] == pytest.approx(
-        {"is": 8.73, "fid": 13.63, "kmeans": 0.8011, "svm": 0.8976, "parameters_d": 11.5e6, "parameters_g": 4.9e6}
-    )
-    assert rows["stylegan2"]["cifar10"]["parameters_d"] == pytest.approx(20.7e6)
+def test_every_number_of_the_papers_other_tables():
+    assert the_papers(tables.table2("paper"), ("kmeans", "svm", "probe", "knn1", "knn5")) == printed("""
+        simclr       14.2 21.8 21.8 14.7 15.1   2.1 4.5 5.4 2.7 2.5
+        ours         76.5 84.5 83.2 79.7 82.2   22.5 52.2 51.6 37.5 37.4
+        simclr-f     17.5 32.8 32.1 23.3 25.5   4.1 10.3 10.9 6.0 5.5
+        ours-f       76.2 85.7 85.8 80.9 84.5   30.8 52.0 56.5 41.0 42.9
+        simclr-fc    27.8 72.7 72.2 64.9 67.2   12.2 35.1 34.3 30.8 29.1
+        ours-fc      80.0 89.3 88.4 87.7 89.2   37.4 63.2 62.0 55.0 56.1
+        simclr-fcj   78.0 90.7 90.2 88.1 89.5   41.7 65.2 65.2 59.2 61.4
+    """)
+    assert the_papers(tables.table3("paper"), ("nmi", "purity", "purity_swapped")) == printed("""
+        self-conditioned   33.26 - 11.73
+        ours               72.77 81.52 -
+    """)
+    assert the_papers(tables.table4("paper"), ("is", "fid", "kmeans", "svm", "parameters_d", "parameters_g")) == printed("""
+        stylegan2       9.82 3.60 28.96 76.50 20.7 19.9
+        biggan          8.22 17.50 29.69 69.31 4.2 4.3
+        hinge           8.13 18.54 36.41 77.19 11.5 4.9
+        bhattacharyya   8.39 17.83 70.76 87.9 11.5 4.9
+        jsd             8.55 16.97 80.55 88.32 11.5 4.9
+        full-spectral   7.23 26.41 55.38 83.9 11.5 4.9
+        full            8.73 13.63 80.11 89.76 11.5 4.9
+    """)
+    assert the_papers(tables.table5("paper"), ("probe",)) == printed("genrep 55.0\nours 59.9")
     assert [row.name for row in tables.samples("paper").rows] == ["full", "jsd", "hinge", "biggan", "supervised"]
-    rows = {row.name: row.paper for row in tables.table5("paper").rows}
-    assert (rows["genrep"], rows["ours"]) == ({"imagenet100": {"probe": 0.55}}, {"imagenet100": {"probe": 0.599}})
+
+
+def the_papers(shown: Table, metrics: tuple[str, ...]) -> dict[str, list[float | None]]:
+    """Of every row with such numbers, in the order of the data sets and as they are printed."""
+    units = {"is": 1.0, "fid": 1.0, "parameters_encoder": 1e6, "parameters_d": 1e6, "parameters_g": 1e6}
+    found: dict[str, list[float | None]] = {}
+    for row in (row for row in shown.rows if row.paper and not row.on_request):
+        known = [row.paper[data] for data in shown.data if data in row.paper]
+        assert set().union(*known) <= set(metrics)
+        assert len(known) == len(row.paper)
+        numbers = [(one.get(name), units.get(name, 0.01)) for one in known for name in metrics]
+        found[row.name] = [None if value is None else round(value / unit, 6) for value, unit in numbers]
+    return found
+
+
+def printed(text: str) -> dict[str, list[float | None]]:
+    lines = [line.split() for line in text.strip().splitlines()]
+    return {name: [None if word == "-" else float(word) for word in words] for name, *words in lines}
+
+
+@pytest.mark.parametrize("own", [None, 7])
+def test_each_number_of_clusters_in_table_3_is_that_of_the_measures_beside_it(own):
+    data = tiny.few()
+    clusters = fake(
+        own_clusters=own, parameters=lambda: iter([torch.zeros(1)]), clusters_of=lambda x: x.flatten(1).argmax(1) % 7
+    )
+    features = Features(data.test.inputs(slice(None)).flatten(1), data.test.labels)
+    found = {metric.name: metric for metric in measure.clusterings(features, clusters, data, 20, seed=0)}
+    assert found.keys() == {"k", "k_equal_k", *measure.CLUSTERED}
+    assert (found["k"].value, found["k_equal_k"].value) == (own or 10, 20)
+    for name in ("nmi", "purity", "purity_swapped"):
+        for which in ("", measure.EQUAL):
+            assert found[name + which].protocol["k"] == found["k" + which].value
 
 
 def test_controls_are_the_same_in_every_table():

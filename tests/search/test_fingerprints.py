@@ -34,3 +34,8 @@ def test_the_format_makes_no_difference_and_one_pixel_does():
     assert pixel_digest(encoded(UPRIGHT)) == pixel_digest(encoded(UPRIGHT, kind="TIFF"))
     assert pixel_digest(encoded(UPRIGHT)) != pixel_digest(encoded(other))
     assert pixel_digest(b"no image") is None
+
+
+def test_pictures_of_one_colour_differ_by_their_sides():
+    digests = [pixel_digest(encoded(Image.new("RGB", (width, 36 // width), "white"))) for width in (1, 4, 6, 9, 36)]
+    assert len(set(digests)) == 5
