@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -78,13 +79,14 @@ def fit(name: str, inputs: np.ndarray, k: int, epochs: Epochs, seed: int) -> Fit
 
 def _on_manifold(network: Any, scored: np.ndarray, k: int, seed: int) -> np.ndarray:
     """N2D's second half: UMAP as in its paper, and a mixture of Gaussians, of the scored samples themselves."""
-    from umap import UMAP  # pyright: ignore[reportMissingImports]
+    with warnings.catch_warnings(action="ignore"), _quiet():  # there is no TensorFlow; a seeded run uses one thread
+        from umap import UMAP  # pyright: ignore[reportMissingImports]
 
-    manifold = {"n_components": k, "n_neighbors": UMAP_NEIGHBOURS, "min_dist": 0.0}
-    n2d = _clustpy().N2D(
-        k, neural_network=network, manifold_class=UMAP, manifold_params=manifold, device=torch.device("cpu"), random_state=seed
-    )
-    with _quiet():
+        manifold = {"n_components": k, "n_neighbors": UMAP_NEIGHBOURS, "min_dist": 0.0}
+        cpu = torch.device("cpu")
+        n2d = _clustpy().N2D(
+            k, neural_network=network, manifold_class=UMAP, manifold_params=manifold, device=cpu, random_state=seed
+        )
         return n2d.fit(scored).labels_
 
 
