@@ -83,8 +83,10 @@ class Study:
 
     def make(self, command: str, processes: int = 1) -> list[StudyRun]:
         """Finish the trials, then the runs, and return these."""
+        trials = self.trials()  # a wrong option is said before anything is made
+        self.runs()
         check_out(self.out)
-        finish_each(self.trials(), processes)
+        finish_each(trials, processes)
         runs = self.runs()
         if self.known is not None:
             print(f"{take_known(self.known, runs)} of {len(runs)} runs are known from {self.known}", flush=True)

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from sao.evaluation.result import Metric, write_json
 from sao.reproduce import figure1, figure2, known, measure, study, table, table1, tables
 from sao.reproduce.figure2 import Row as Panel
 from sao.reproduce.figure2_measure import arm_histogram, cosines, direction_agreement, shared_neighbours, square_grid
-from sao.reproduce.rows import Row, StudyRun, Table, controls
+from sao.reproduce.rows import Row, StudyRun, Table, controls, runs_of
 from sao.sweeps import table as sweep_table
 from sao.sweeps.grid import Grid, SweepRun, _changed, axis, grid_of
 
@@ -520,3 +521,38 @@ def test_contradictions_of_a_grid():
             grid_of("digits", over, seeds, options)
     grid = grid_of("digits", ["a.x=1,2", "b.y=3,4"], [0], {})
     assert [grid.name(one) for one in grid.combinations()] == ["x=1,y=3", "x=1,y=4", "x=2,y=3", "x=2,y=4"]
+
+
+@pytest.mark.parametrize(("quick", "rows"), [(True, 10_000), (False, None)])
+def test_a_quick_run_is_fitted_to_ten_thousand_rows(monkeypatch, quick, rows):
+    plans = []
+    monkeypatch.setattr(measure, "_representation", lambda run, method, dataset, plan: plans.append(plan) or {})
+    monkeypatch.setattr(measure, "measure", lambda found, plan, seed: SimpleNamespace(metrics=[]))
+    run = replace(a_run(Row("raw", "", kind="raw")), quick=quick)
+    assert measure.measured(run, None, None) == []  # pyright: ignore[reportArgumentType]
+    assert [plan.rows for plan in plans] == [rows]
+
+
+@pytest.mark.parametrize(("quick", "judged"), [(True, 0), (False, 1)])
+def test_images_of_a_quick_run_do_not_pass_through_inception(monkeypatch, quick, judged, tmp_path):
+    seen = []
+    monkeypatch.setattr(measure, "save_samples", lambda *_: None)
+    monkeypatch.setattr(measure, "compare_in_classifier", lambda *_: [])
+    monkeypatch.setattr(measure, "evaluate_generation", lambda *_, **__: seen.append(1) or [])
+    monkeypatch.setattr(measure, "Model", lambda *_: SimpleNamespace(sample=lambda count, seed: None))
+    monkeypatch.setattr(measure, "DataFacts", SimpleNamespace(of=lambda dataset: None))
+    images = Images(np.zeros((2, 32, 32, 3), np.uint8))
+    run = replace(a_run(folder=tmp_path), quick=quick)
+    measure._generation(run, torch.nn.Linear(1, 1), Dataset("x", images, images))  # pyright: ignore[reportArgumentType]
+    assert len(seen) == judged
+
+
+def test_runs_at_the_scale_of_a_processor_are_quick(tmp_path):
+    for made, quick in ((table1.table1("cpu"), True), (table1.table1("paper"), False)):
+        assert {run.quick for run in runs_of(made, made.rows, ["cifar10"], [0], {}, tmp_path)} == {quick}
+
+
+def test_a_wrong_option_of_a_study_leaves_no_folder(tmp_path, capsys):
+    asked = ("reproduce", "table1", "--rows", "ours", "--data", "digits", "--method.bank", "x", "--out", str(tmp_path / "out"))
+    assert "method.bank" in tiny.refused(capsys, *asked)
+    assert not (tmp_path / "out").exists()
